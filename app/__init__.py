@@ -1,0 +1,1 @@
+"""The command line and the dashboard: reads marts, draws. Computes no metric."""

@@ -1,0 +1,1 @@
+"""OTLP and files to typed columns, durable before it answers. Decides no number's meaning."""

@@ -1,0 +1,1 @@
+"""The bundled serving stack: router, prefill workers, KV handoff, decode workers, on torch."""
