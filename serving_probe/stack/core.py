@@ -93,6 +93,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     max_batch: int
     n_pages: int
     model_hash: str
+    dtype: str = "float32"  # number format of the KV: part of every block's hash
 
 
 class Status(msgspec.Struct, frozen=True, tag=True):

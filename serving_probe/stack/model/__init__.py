@@ -1,0 +1,1 @@
+"""The served model: sizes, weights, forward pass and tokenizer."""

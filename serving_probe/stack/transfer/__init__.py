@@ -1,0 +1,1 @@
+"""KV handoff between workers behind one one-sided interface."""
