@@ -1,0 +1,1 @@
+"""A streaming reverse proxy that measures OpenAI-compatible traffic it carries."""
