@@ -132,6 +132,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     attempt_id: str
     worker_id: str
     reason: str
+    error_type: str = "worker_error"  # e.g. kv_transfer_failed, kv_incompatible, prompt_too_long
 
 
 class KvStored(msgspec.Struct, frozen=True, tag=True):

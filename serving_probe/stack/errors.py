@@ -3,7 +3,9 @@
 StackError
 ├── ModelError      weights or tokenizer can't be had
 ├── KvError         the page pool can't be made, or its books don't balance
-└── TransferError   pages can't be read from another worker
+├── TransferError   pages can't be read from another worker
+├── RequestError    a request is refused; carries the HTTP status it is answered with
+└── FleetError      the stack's processes can't be started or kept running
 """
 
 
@@ -25,3 +27,19 @@ class TransferError(StackError):
     def __init__(self, message: str, *, is_incompatible: bool = False) -> None:
         super().__init__(message)
         self.is_incompatible = is_incompatible
+
+
+class RequestError(StackError):
+    """A request the gateway refuses; `code` is the OpenAI error code, `param` the field at fault."""
+
+    def __init__(
+        self, message: str, *, status: int = 400, code: str | None = None, param: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+
+
+class FleetError(StackError):
+    """The stack's processes can't be started or kept running."""
