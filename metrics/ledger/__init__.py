@@ -1,0 +1,1 @@
+"""What things cost and what was promised: files read into tables, nothing computed."""
