@@ -67,23 +67,26 @@ async def pass_through(
 ) -> web.StreamResponse:
     """Everything that is not measured: both bodies streamed as they come."""
     try:
-        async with session.request(
+        upstream = await session.request(
             request.method,
             upstream_url(config.upstream, request.raw_path),
             headers=request_headers(request),
             data=request.content if request.body_exists else None,
             allow_redirects=False,
-        ) as upstream:
-            response = start_response(upstream, keeps_length=True)
-            await response.prepare(request)
-            try:
-                async for data in upstream.content.iter_any():
-                    await response.write(data)
-            except aiohttp.ClientPayloadError:
-                break_off(request)
-            return response
-    except (aiohttp.ClientConnectionError, TimeoutError) as error:
+        )
+    except (aiohttp.ClientError, TimeoutError) as error:
         return unreachable(config, error)
+    async with upstream:
+        response = start_response(upstream, keeps_length=True)
+        await response.prepare(request)
+        try:
+            async for data in upstream.content.iter_any():
+                await response.write(data)
+        except aiohttp.ClientConnectionResetError:
+            raise  # a write: the caller went away
+        except aiohttp.ClientError:
+            break_off(request)
+        return response
 
 
 def unreachable(config: ProbeConfig, error: Exception) -> web.Response:

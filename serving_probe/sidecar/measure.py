@@ -137,48 +137,49 @@ class Measurer:
             hides_usage = with_usage is not None
             body = with_usage or body
         try:
-            async with self._session.post(
+            upstream = await self._session.post(
                 upstream_url(self._config.upstream, request.raw_path),
                 headers=headers,
                 data=body,
                 allow_redirects=False,
-            ) as upstream:
-                return await self._carry(request, upstream, measurement, hides_usage)
-        except (aiohttp.ClientConnectionError, TimeoutError) as error:
-            if isinstance(error, aiohttp.ClientConnectionResetError):
-                raise  # the caller's side
+            )
+        except (aiohttp.ClientError, TimeoutError) as error:
             measurement.recorder.end(Outcome.FAILED, "upstream_unreachable")
             measurement.add({Gen.HTTP_STATUS: 502})
             return unreachable(self._config, error)
+        async with upstream:
+            return await _carry(request, upstream, measurement, hides_usage)
 
-    async def _carry(
-        self,
-        request: web.Request,
-        upstream: aiohttp.ClientResponse,
-        measurement: Measurement,
-        hides_usage: bool,
-    ) -> web.StreamResponse:
-        measurement.add({Gen.HTTP_STATUS: upstream.status})
-        recorder = measurement.recorder
-        is_stream = upstream.content_type == "text/event-stream"
-        response = start_response(upstream, keeps_length=not (is_stream and hides_usage))
-        response.headers.setdefault(core.REQUEST_ID, measurement.request_id)
-        await response.prepare(request)
-        try:
-            if is_stream:
-                await _carry_stream(upstream, response, measurement, hides_usage)
-            else:
-                await _carry_whole(upstream, response, measurement)
-        except aiohttp.ClientPayloadError:
-            recorder.end(Outcome.FAILED, "upstream_disconnected")
-            break_off(request)
-            return response
-        if upstream.status >= 300:
-            recorder.end(*refusal(upstream.status))
+
+async def _carry(
+    request: web.Request,
+    upstream: aiohttp.ClientResponse,
+    measurement: Measurement,
+    hides_usage: bool,
+) -> web.StreamResponse:
+    measurement.add({Gen.HTTP_STATUS: upstream.status})
+    recorder = measurement.recorder
+    is_stream = upstream.content_type == "text/event-stream"
+    response = start_response(upstream, keeps_length=not (is_stream and hides_usage))
+    response.headers.setdefault(core.REQUEST_ID, measurement.request_id)
+    await response.prepare(request)
+    try:
+        if is_stream:
+            await _carry_stream(upstream, response, measurement, hides_usage)
         else:
-            recorder.end(*measurement.answer.ending())
-        await response.write_eof()
+            await _carry_whole(upstream, response, measurement)
+    except aiohttp.ClientConnectionResetError:
+        raise  # a write: the caller went away
+    except aiohttp.ClientError:
+        recorder.end(Outcome.FAILED, "upstream_disconnected")
+        break_off(request)
         return response
+    if upstream.status >= 300:
+        recorder.end(*refusal(upstream.status))
+    else:
+        recorder.end(*measurement.answer.ending())
+    await response.write_eof()
+    return response
 
 
 async def _carry_stream(

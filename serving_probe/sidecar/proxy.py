@@ -8,6 +8,8 @@ import errno
 import gc
 import secrets
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
@@ -109,9 +111,12 @@ async def _listen(runner: web.AppRunner, config: ProbeConfig) -> str:
 
 
 async def _close(telemetry: Telemetry) -> None:
-    """Flush in a daemon-like thread, so that a dead receiver can't hold the process."""
-    closing = asyncio.get_running_loop().run_in_executor(None, telemetry.close)
-    await asyncio.wait([closing], timeout=FLUSH_S)
+    """Flush for a bounded time: a daemon thread, so that a dead receiver can't hold the process."""
+    closing = threading.Thread(target=telemetry.close, name="telemetry-close", daemon=True)
+    closing.start()
+    deadline = time.monotonic() + FLUSH_S
+    while closing.is_alive() and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
 
 
 def _dropped(measurer: Measurer) -> Callable[[], Iterable[Observation]]:
