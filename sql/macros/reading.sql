@@ -1,0 +1,36 @@
+-- How a raw value is read: what can't be right is unknown, never 0.
+
+create or replace macro known_count(x) as case when x >= 0 then x end;
+
+create or replace macro known_amount(x) as case when isfinite(x) and x >= 0 then x end;
+
+create or replace macro seconds_between(from_ns, to_ns) as (to_ns - from_ns) / 1e9;
+
+create or replace macro at_utc(unix_ns) as make_timestamp(unix_ns // 1000);
+
+create or replace macro kept_flags(flags) as list_filter(flags, lambda flag: flag is not null);
+
+-- Ids that callers choose bind within their tenant. The tenant's own slashes are escaped, so that
+-- two tenants can't meet in one key, and none can take the place of a trace's own key.
+create or replace macro request_key_of(tenant, request) as
+case
+    when tenant = 'trace' then '%74race'
+    else replace(replace(coalesce(tenant, ''), '%', '%25'), '/', '%2F')
+end || '/' || request;
+
+create or replace macro trace_key_of(trace) as 'trace/' || trace;
+
+-- The spans that stand for a whole attempt: they carry the request's id, or are a GenAI call seen
+-- from outside.
+create or replace macro is_attempt_root(kind, operation_name, request_id) as
+coalesce(
+    request_id is not null
+    or (
+        kind in ('server', 'client')
+        and operation_name in ('chat', 'text_completion', 'generate_content')
+    ),
+    false
+);
+
+-- How long an ended attempt's missing decode span is waited for before its leg is made.
+create or replace macro missing_leg_grace_ns() as 10000000000::bigint;
