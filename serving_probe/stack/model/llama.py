@@ -96,7 +96,7 @@ class Model:
         first, second = turning.chunk(2, dim=-1)
         turned = turning * cos + torch.cat([-second, first], dim=-1) * sin
         turned = turned.to(heads.dtype)
-        query, key = turned.split([config.n_heads, config.n_kv_heads], dim=1)
+        query, key = turned[:, : config.n_heads], turned[:, config.n_heads :]
         return query, key, heads[:, config.n_heads + config.n_kv_heads :]
 
 
@@ -107,9 +107,12 @@ class _Batch:
         self._config = config
         self._kv = kv
         self._kv_rows = kv.view(-1, BLOCK_TOKENS, config.head_dim)  # one row a (page, layer, 2, h)
+        self._scratch: dict[int, torch.Tensor] = {}
         counts = [len(row.token_ids) for row in rows]
         self.token_ids = torch.tensor([t for row in rows for t in row.token_ids])
-        spans = [range(row.n_context, row.n_context + n) for row, n in zip(rows, counts, strict=True)]
+        spans = [
+            range(row.n_context, row.n_context + n) for row, n in zip(rows, counts, strict=True)
+        ]
         self.positions = torch.tensor([p for span in spans for p in span])
         ends = torch.tensor(counts).cumsum(0)
         self.last = ends - 1
@@ -197,14 +200,18 @@ class _Batch:
     def _gather(self, layer: int, index: torch.Tensor) -> torch.Tensor:
         config = self._config
         at = (index + layer * 2 * config.n_kv_heads).flatten()
-        found = self._kv_rows.index_select(0, at)
+        found = self._scratch.get(len(at))
+        if found is None:
+            # Layers take turns in one buffer: fresh memory for each costs more than the copy.
+            found = self._scratch[len(at)] = self._kv_rows.new_empty(
+                len(at), BLOCK_TOKENS, config.head_dim
+            )
+        torch.index_select(self._kv_rows, 0, at, out=found)
         return found.view(*index.shape[:3], -1, config.head_dim)
 
 
-def _attend_prompt(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-) -> torch.Tensor:
-    """[new, heads, head_dim] of new tokens that see all before them; K, V are [kv_heads, seen, _]."""
+def _attend_prompt(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """[new, heads, head_dim] of new tokens, which see all before them (K, V: [kv_heads, seen, _])."""
     n_new, n_seen = query.shape[0], key.shape[1]
     is_whole = n_new == n_seen
     mask = None

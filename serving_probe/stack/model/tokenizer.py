@@ -107,8 +107,10 @@ def _bpe_tokenizer(path: Path) -> Tokenizer:
     try:
         bpe = Bpe.from_file(str(path))
         parts = json.loads(path.read_text(encoding="utf-8"))
-    except Exception as error:  # noqa: BLE001 -- the library raises bare Exception
-        raise ModelError(f"{path} isn't a tokenizer: {error}; delete it to make it anew.") from error
+    except Exception as error:  # the library raises no narrower type
+        raise ModelError(
+            f"{path} isn't a tokenizer: {error}; delete it to make it anew."
+        ) from error
     bpe.encode_special_tokens = True
     control = {token["content"]: token["id"] for token in parts["added_tokens"]}
     to_byte = _byte_alphabet()
@@ -138,7 +140,9 @@ def _bpe_from_gguf(reader: object) -> Bpe:
         ]
     )
     bpe.decoder = decoders.ByteLevel()
-    bpe.add_special_tokens([t for t, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL_TYPE])
+    bpe.add_special_tokens(
+        [t for t, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL_TYPE]
+    )
     return bpe
 
 

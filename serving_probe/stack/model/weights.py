@@ -48,16 +48,16 @@ def load_weights(config: ModelConfig, dtype: Precision) -> tuple[Tensors, str]:
         with safe_open(weights, framework="pt", device="cpu") as stored:
             return {name: stored.get_tensor(name) for name in stored.keys()}, manifest["model_hash"]  # noqa: SIM118 -- not a dict
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"{weights} can't be read ({error}); delete it to convert anew.") from error
+        raise ModelError(
+            f"{weights} can't be read ({error}); delete it to convert anew."
+        ) from error
 
 
 def _valid_manifest(manifest_path: Path, weights: Path) -> dict[str, str] | None:
     # The size is compared, not the digest: hashing half a gigabyte would double a worker's start.
     try:
         manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
-        is_valid = (
-            manifest["format"] == _FORMAT and manifest["n_bytes"] == weights.stat().st_size
-        )
+        is_valid = manifest["format"] == _FORMAT and manifest["n_bytes"] == weights.stat().st_size
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return manifest if is_valid else None
@@ -98,8 +98,8 @@ def _from_gguf(
             tensor = stored[name]
         except KeyError:
             raise ModelError(f"the GGUF file has no tensor {name!r}.") from None
-        values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        return torch.from_numpy(values)
+        values = dequantize(tensor.data, tensor.tensor_type)
+        return torch.from_numpy(np.asarray(values, dtype=np.float32))
 
     yield "embed", read("token_embd.weight").to(dtype)
     yield "norm", read("output_norm.weight").to(dtype)
