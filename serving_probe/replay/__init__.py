@@ -1,0 +1,1 @@
+"""Open-loop load from public traces and published workload statistics, and what the client saw."""
