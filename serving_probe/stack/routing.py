@@ -43,7 +43,7 @@ def least_predicted_seconds(n_tokens: int, candidates: Sequence[PrefillCandidate
     return min(candidates, key=lambda c: predicted_prefill_s(n_tokens, c)).worker_id
 
 
-def shortest_queue(n_tokens: int, candidates: Sequence[PrefillCandidate]) -> str:  # noqa: ARG001
+def shortest_queue(_n_tokens: int, candidates: Sequence[PrefillCandidate]) -> str:
     """The worker with the fewest pending tokens, whatever it has cached (as Splitwise)."""
     return min(candidates, key=lambda c: c.queued_tokens).worker_id
 

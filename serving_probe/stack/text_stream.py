@@ -38,22 +38,18 @@ class TextStream:
         self._held_tokens = 0
         self.n_tokens = 0
 
-    def push(self, token_ids: Sequence[int]) -> Piece:
-        """Take the tokens of one step."""
+    def push(self, token_ids: Sequence[int], *, is_last: bool = False) -> Piece:
+        """Take the tokens of one step; with the last ones comes whatever was held back."""
         self.n_tokens += len(token_ids)
         self._held_tokens += len(token_ids)
         self._held += "".join([self._detokenizer.push(token_id) for token_id in token_ids])
+        if is_last:
+            self._held += self._detokenizer.flush()
         at = self._first_stop()
         if at is not None:
             self._held = self._held[:at]
             return self._take(at, is_stopped=True)
-        return self._take(len(self._held) - self._possible_stop())
-
-    def end(self) -> Piece:
-        """The output is over: whatever was held back."""
-        self._held += self._detokenizer.flush()
-        at = self._first_stop()
-        return self._take(len(self._held) if at is None else at, is_stopped=at is not None)
+        return self._take(len(self._held) - (0 if is_last else self._possible_stop()))
 
     def _take(self, length: int, *, is_stopped: bool = False) -> Piece:
         text, self._held = self._held[:length], self._held[length:]
