@@ -15,26 +15,26 @@ from metrics.errors import SloFileError
 
 SCHEMA: Final = pl.Schema(
     {
-        "slo_version": pl.String,
-        "slo_class": pl.String,
-        "class_index": pl.Int64,  # place in the file
-        "valid_from_unix_ns": pl.Int64,  # NULL: since ever
-        "valid_to_unix_ns": pl.Int64,  # NULL: until further notice
-        "is_on_request": pl.Boolean,  # holds only for requests that name it
-        "models": pl.List(pl.String),  # globs; NULL: any
-        "tenants": pl.List(pl.String),
-        "routes": pl.List(pl.String),
-        "ttft_ns": pl.Int64,  # a criterion that is NULL is not asked
-        "tpot_s": pl.Float64,
-        "worst_gap_s": pl.Float64,
-        "p99_gap_s": pl.Float64,
-        "e2e_s": pl.Float64,
-        "pace_ns": pl.Int64,  # token deadlines: ttft_ns + i * pace_ns
-        "min_on_time_ratio": pl.Float64,
-        "deadline_fallback": pl.String,  # tpot | none
-        "score_name": pl.String,
-        "score_threshold": pl.Float64,
-        "unscored": pl.String,  # accept | reject | exclude
+        "slo_version": pl.String(),
+        "slo_class": pl.String(),
+        "class_index": pl.Int64(),  # place in the file
+        "valid_from_unix_ns": pl.Int64(),  # NULL: since ever
+        "valid_to_unix_ns": pl.Int64(),  # NULL: until further notice
+        "is_on_request": pl.Boolean(),  # holds only for requests that name it
+        "models": pl.List(pl.String()),  # globs; NULL: any
+        "tenants": pl.List(pl.String()),
+        "routes": pl.List(pl.String()),
+        "ttft_ns": pl.Int64(),  # a criterion that is NULL is not asked
+        "tpot_s": pl.Float64(),
+        "worst_gap_s": pl.Float64(),
+        "p99_gap_s": pl.Float64(),
+        "e2e_s": pl.Float64(),
+        "pace_ns": pl.Int64(),  # token deadlines: ttft_ns + i * pace_ns
+        "min_on_time_ratio": pl.Float64(),
+        "deadline_fallback": pl.String(),  # tpot | none
+        "score_name": pl.String(),
+        "score_threshold": pl.Float64(),
+        "unscored": pl.String(),  # accept | reject | exclude
     }
 )
 """Table `slo_classes`: one row per class of a version, in file order."""
