@@ -5,8 +5,8 @@ are dropped and counted, and serving goes on. This module knows the contract's s
 of who measures.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Annotated, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Final, Self
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -16,8 +16,8 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,6 +26,8 @@ from serving_probe.attempt import AttemptRecorder, Attributes
 from serving_probe.contract import CONTRACT_VERSION, SCOPE, Gen, Metric, Outcome, Root
 
 _W3C = TraceContextTextMapPropagator()
+_QUEUE_SPANS: Final = 8192
+_BATCH_SPANS: Final = 512
 
 
 class TelemetryConfig(BaseModel):
@@ -49,11 +51,16 @@ class Telemetry:
         described = Resource.create(resource)
         base = config.endpoint.rstrip("/")
         self._tracers = TracerProvider(resource=described, shutdown_on_exit=False)
+        self._ended = _EndedSpans()
+        self._sent = _CountedExporter(
+            OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=config.timeout_s)
+        )
+        self._tracers.add_span_processor(self._ended)
         self._tracers.add_span_processor(
             BatchSpanProcessor(
-                OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=config.timeout_s),
-                max_queue_size=8192,
-                max_export_batch_size=512,
+                self._sent,
+                max_queue_size=_QUEUE_SPANS,
+                max_export_batch_size=_BATCH_SPANS,
                 schedule_delay_millis=config.export_delay_s * 1000,
             )
         )
@@ -89,6 +96,11 @@ class Telemetry:
         span.set_attributes(attrs)
         span.end(end_time=max(start_unix_ns, end_unix_ns))
 
+    def spans_dropped(self) -> int:
+        """Spans certainly lost: refused by the receiver, or pushed out of the full queue."""
+        n_open = self._ended.n - self._sent.n_sent - self._sent.n_failed
+        return self._sent.n_failed + max(0, n_open - _QUEUE_SPANS - _BATCH_SPANS)
+
     def close(self) -> None:
         """Flush and stop; never raises, telemetry must not spoil a shutdown."""
         self._tracers.shutdown()
@@ -99,6 +111,39 @@ class Telemetry:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _EndedSpans(SpanProcessor):
+    """Counts the spans that wait to be sent: the sampled ones."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.n += bool(span.context and span.context.trace_flags.sampled)
+
+
+class _CountedExporter(SpanExporter):
+    """An exporter that counts what became of its spans."""
+
+    def __init__(self, inner: SpanExporter) -> None:
+        self._inner = inner
+        self.n_sent = 0
+        self.n_failed = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._inner.export(spans)
+        if result is SpanExportResult.SUCCESS:
+            self.n_sent += len(spans)
+        else:
+            self.n_failed += len(spans)
+        return result
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        return self._inner.force_flush(timeout_millis)
 
 
 def context_from(traceparent: str | None) -> Context:

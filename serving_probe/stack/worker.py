@@ -1,15 +1,24 @@
-"""A worker process: its settings and its loop between the router's socket and the engine.
+"""A worker process: its settings, and how it begins and ends.
 
-Torch is imported only inside `run_worker`, so that whoever starts workers stays light.
+Torch is imported only inside `run_worker`, so that whoever starts workers stays light; what a
+worker does between begin and end is `worker_loop`'s.
 """
 
-from typing import Annotated, Literal
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving_probe.contract import Role
 from serving_probe.emit import TelemetryConfig
+from serving_probe.stack.errors import StackError
 from serving_probe.stack.topology import DType
+
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class WorkerConfig(BaseModel):
@@ -36,5 +45,26 @@ class WorkerConfig(BaseModel):
 
 
 def run_worker(config: WorkerConfig) -> None:
-    """Serve until `Drain` or SIGTERM; returns when telemetry is flushed and memory unlinked."""
-    raise NotImplementedError(config.worker_id)
+    """Serve until `Drain` or SIGTERM; returns when telemetry is flushed and memory unlinked.
+
+    Raises `SystemExit` with one sentence when the worker can't start.
+    """
+    stop = _until_stopped()
+    os.nice(config.nice)
+    from serving_probe.stack.worker_loop import serve
+
+    try:
+        serve(config, stop)
+    except StackError as error:
+        raise SystemExit(f"{config.worker_id}: {error}") from error
+
+
+def _until_stopped() -> Callable[[], bool]:
+    """Whether to go on: until SIGTERM, or until the process that started this one is gone."""
+    parent = os.getppid()
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the fleet, which then stops us
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    return lambda: bool(received) or os.getppid() != parent

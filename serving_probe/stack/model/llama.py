@@ -211,7 +211,7 @@ class _Batch:
 
 
 def _attend_prompt(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """[new, heads, head_dim] of new tokens, which see all before them (K, V: [kv_heads, seen, _])."""
+    """[new, heads, head_dim] of new tokens; key and value are [kv_heads, seen, head_dim]."""
     n_new, n_seen = query.shape[0], key.shape[1]
     is_whole = n_new == n_seen
     mask = None

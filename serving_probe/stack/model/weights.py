@@ -99,7 +99,8 @@ def _from_gguf(
         except KeyError:
             raise ModelError(f"the GGUF file has no tensor {name!r}.") from None
         values = dequantize(tensor.data, tensor.tensor_type)
-        return torch.from_numpy(np.asarray(values, dtype=np.float32))
+        full: torch.Tensor = torch.from_numpy(np.asarray(values, dtype=np.float32))
+        return full
 
     yield "embed", read("token_embd.weight").to(dtype)
     yield "norm", read("output_norm.weight").to(dtype)
