@@ -1,0 +1,15 @@
+"""The dashboard's entry: navigation, the filters that all pages share, then the page."""
+
+import streamlit as st
+
+from app.filters import sidebar
+
+st.set_page_config(page_title="tokenmill", page_icon=":material/toll:", layout="wide")
+page = st.navigation(
+    [
+        st.Page("pages/overview.py", title="Overview", icon=":material/monitoring:", default=True),
+        st.Page("pages/requests.py", title="Requests", icon=":material/list_alt:"),
+    ]
+)
+st.session_state["filters"] = sidebar()
+page.run()
