@@ -5,6 +5,8 @@ are dropped and counted, and serving goes on. This module knows the contract's s
 of who measures.
 """
 
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Final, Self
 
@@ -28,6 +30,7 @@ from serving_probe.contract import CONTRACT_VERSION, SCOPE, Gen, Metric, Outcome
 _W3C = TraceContextTextMapPropagator()
 _QUEUE_SPANS: Final = 8192
 _BATCH_SPANS: Final = 512
+_CLOSE_S: Final = 3.0
 
 
 class TelemetryConfig(BaseModel):
@@ -102,9 +105,16 @@ class Telemetry:
         return self._sent.n_failed + max(0, n_open - _QUEUE_SPANS - _BATCH_SPANS)
 
     def close(self) -> None:
-        """Flush and stop; never raises, telemetry must not spoil a shutdown."""
-        self._tracers.shutdown()
-        self._meters.shutdown()
+        """Flush and stop; never raises nor waits for a receiver that's gone beyond `_CLOSE_S`."""
+        stops = [
+            threading.Thread(target=provider.shutdown, daemon=True)
+            for provider in (self._tracers, self._meters)
+        ]
+        for stop in stops:
+            stop.start()
+        until = time.monotonic() + _CLOSE_S
+        for stop in stops:
+            stop.join(max(0.0, until - time.monotonic()))
 
     def __enter__(self) -> Self:
         return self

@@ -44,7 +44,6 @@ class Engine:
         worker_id: str,
         role: Role,
         model: Model,
-        eos_token_ids: tuple[int, ...],
         pool: PagePool,
         link: Link,
         spans: LegSpans,
@@ -58,7 +57,6 @@ class Engine:
         self._worker_id = worker_id
         self._role = role
         self._model = model
-        self._eos_token_ids = eos_token_ids
         self._pool = pool
         self._ledger = pool.ledger
         self._prefix = PrefixCache(pool.ledger)
@@ -345,5 +343,5 @@ class Engine:
 
     def _finish_reason(self, seq: Sequence) -> str | None:
         return finish_reason(
-            seq.generated[-1], seq.sampling, len(seq.generated), self._eos_token_ids
+            seq.generated[-1], seq.sampling, len(seq.generated), self._model.config.eos_token_ids
         )

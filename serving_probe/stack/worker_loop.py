@@ -30,7 +30,6 @@ from serving_probe.stack.legspans import LegSpans
 from serving_probe.stack.meter import Phase
 from serving_probe.stack.model.config import model_config, resolve_dtype
 from serving_probe.stack.model.llama import Model, load_model
-from serving_probe.stack.model.tokenizer import load_tokenizer
 from serving_probe.stack.transfer.shm import ShmLink
 from serving_probe.stack.worker import WorkerConfig
 
@@ -46,7 +45,6 @@ def serve(config: WorkerConfig, is_stopped: Callable[[], bool]) -> None:
     torch.set_num_threads(1)
     dtype, _ = resolve_dtype(config.dtype)
     model = load_model(config.model, dtype)
-    eos_token_ids = load_tokenizer(config.model).eos_token_ids
     incarnation = uuid4().hex[:8]
     shape = PageShape.of(model_config(config.model), model.model_hash, dtype)
     pool = PagePool(f"{config.shm_prefix}-{config.worker_id}-{incarnation}", shape, config.n_pages)
@@ -64,7 +62,7 @@ def serve(config: WorkerConfig, is_stopped: Callable[[], bool]) -> None:
                 Leg.REPORT_INTERVAL_S: config.telemetry.report_interval_s,
             },
         ) as telemetry:
-            loop = _Loop(config, incarnation, model, eos_token_ids, pool, telemetry)
+            loop = _Loop(config, incarnation, model, pool, telemetry)
             try:
                 loop.run(is_stopped)
             finally:
@@ -80,7 +78,6 @@ class _Loop:
         config: WorkerConfig,
         incarnation: str,
         model: Model,
-        eos_token_ids: tuple[int, ...],
         pool: PagePool,
         telemetry: Telemetry,
     ) -> None:
@@ -104,7 +101,6 @@ class _Loop:
             worker_id,
             role,
             model,
-            eos_token_ids,
             pool,
             ShmLink(),
             spans,

@@ -30,6 +30,7 @@ class ModelConfig(BaseModel):
     rope_theta: Annotated[float, Field(gt=0)]
     norm_eps: Annotated[float, Field(gt=0)]
     max_context: Annotated[int, Field(ge=16, description="prompt and output tokens together")]
+    eos_token_ids: Annotated[tuple[int, ...], Field(description="tokens that end an output")]
 
     @property
     def d_q(self) -> int:
@@ -54,6 +55,7 @@ SMOLLM2: Final = ModelConfig(
     rope_theta=1e5,
     norm_eps=1e-5,
     max_context=8192,
+    eos_token_ids=(2, 0),  # <|im_end|>, <|endoftext|>
 )
 """SmolLM2-135M-Instruct (Hugging Face, Apache-2.0)."""
 
@@ -69,6 +71,7 @@ TINY: Final = ModelConfig(
     rope_theta=1e4,
     norm_eps=1e-5,
     max_context=4096,
+    eos_token_ids=(257, 258),
 )
 """A seeded random Llama over bytes: it says nothing, quickly."""
 

@@ -48,12 +48,11 @@ class Tokenizer:
         token_bytes: Sequence[bytes],
         im_start: int,
         im_end: int,
-        eos_token_ids: tuple[int, ...],
     ) -> None:
         self.name = name
         self.vocab_size = len(token_bytes)
         self.max_context = model_config(name).max_context
-        self.eos_token_ids = eos_token_ids
+        self.eos_token_ids = model_config(name).eos_token_ids
         self._encode = encode
         self._token_bytes = token_bytes
         self._im_start = im_start
@@ -94,7 +93,7 @@ def load_tokenizer(name: str) -> Tokenizer:
 def _byte_tokenizer() -> Tokenizer:
     # 256 bytes, then <|im_start|>, <|im_end|>, <|endoftext|> and one spare to a round size.
     vocab = [bytes([i]) for i in range(256)] + [b""] * (TINY.vocab_size - 256)
-    return Tokenizer("tiny", lambda text: list(text.encode()), vocab, 256, 257, (257, 258))
+    return Tokenizer("tiny", lambda text: list(text.encode()), vocab, 256, 257)
 
 
 def _bpe_tokenizer(path: Path) -> Tokenizer:
@@ -122,8 +121,7 @@ def _bpe_tokenizer(path: Path) -> Tokenizer:
     def encode(text: str) -> list[int]:
         return list(bpe.encode(text, add_special_tokens=False).ids)
 
-    eos = (control["<|im_end|>"], control["<|endoftext|>"])
-    return Tokenizer("smollm2", encode, vocab, control["<|im_start|>"], eos[0], eos)
+    return Tokenizer("smollm2", encode, vocab, control["<|im_start|>"], control["<|im_end|>"])
 
 
 def _bpe_from_gguf(reader: object) -> Bpe:

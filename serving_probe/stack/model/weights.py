@@ -99,8 +99,7 @@ def _from_gguf(
         except KeyError:
             raise ModelError(f"the GGUF file has no tensor {name!r}.") from None
         values = dequantize(tensor.data, tensor.tensor_type)
-        full: torch.Tensor = torch.from_numpy(np.asarray(values, dtype=np.float32))
-        return full
+        return torch.tensor(np.asarray(values, dtype=np.float32))
 
     yield "embed", read("token_embd.weight").to(dtype)
     yield "norm", read("output_norm.weight").to(dtype)
@@ -122,7 +121,7 @@ def unpermute(weight: torch.Tensor, n_heads: int) -> torch.Tensor:
     """Undo llama.cpp's row order: it interleaves rotary pairs, half-split rotary keeps halves."""
     rows, width = weight.shape
     paired = weight.view(n_heads, rows // n_heads // 2, 2, width)
-    return paired.swapaxes(1, 2).reshape(rows, width).contiguous()
+    return paired.transpose(1, 2).reshape(rows, width)
 
 
 def _tiny_weights(config: ModelConfig, dtype: torch.dtype) -> tuple[Tensors, str]:
