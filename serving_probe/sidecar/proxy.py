@@ -70,7 +70,7 @@ async def serving(config: ProbeConfig) -> "AsyncIterator[str]":
                 telemetry,
                 salt.get_secret_value().encode() if salt else secrets.token_bytes(32),
             )
-            telemetry.counter(Metric.SPANS_DROPPED, _dropped(measurer), "{span}")
+            telemetry.counter(Metric.SPANS_DROPPED, _dropped(measurer, telemetry), "{span}")
 
             async def handle(request: web.Request) -> web.StreamResponse:
                 operation = operation_of(request.method, request.path)
@@ -119,5 +119,6 @@ async def _close(telemetry: Telemetry) -> None:
         await asyncio.sleep(0.02)
 
 
-def _dropped(measurer: Measurer) -> Callable[[], Iterable[Observation]]:
-    return lambda: [Observation(measurer.drops.n)]
+def _dropped(measurer: Measurer, telemetry: Telemetry) -> Callable[[], Iterable[Observation]]:
+    """Spans that could not be made, and spans that could not be sent."""
+    return lambda: [Observation(measurer.drops.n + telemetry.spans_dropped())]
