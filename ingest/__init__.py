@@ -1,1 +1,1 @@
-"""OTLP and files to typed columns, durable before it answers. Decides no number's meaning."""
+"""OTLP to typed, immutable Parquet: durable before it answers."""
