@@ -11,7 +11,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "span-contract.md").read_text(encod
 
 def section(title: str) -> dict[str, list[str]]:
     """First cell to the other cells of the tables under a heading."""
-    text = PAGE.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+    text = re.split(r"^#+ .*\n", PAGE.split(f"# {title}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[
+        0
+    ]
     rows = re.findall(r"^\| `([^`]+)` \|(.*)\|$", text, flags=re.MULTILINE)
     assert len(rows) == len(dict(rows)), "a name has one row"
     return {name: [cell.strip() for cell in rest.split("|")] for name, rest in rows}
@@ -22,7 +24,9 @@ def test_every_attribute_and_metric_is_on_the_page_and_no_other() -> None:
     children = "Attributes of the child spans and of a worker's resource"
     assert set(section(children)) == set(contract.Leg)
     assert set(section("Metrics")) == set(contract.Metric)
-    assert set(section("Traces")) == {*contract.Span, *contract.Outcome, *contract.Role}
+    assert set(section("Children")) == set(contract.Span)
+    assert set(section("Outcomes of an attempt (`tokenmill.outcome`)")) == set(contract.Outcome)
+    assert set(section("Roles of a worker (`tokenmill.worker.role`)")) == set(contract.Role)
 
 
 def test_every_row_has_a_type_and_a_meaning() -> None:
