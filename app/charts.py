@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 HEIGHT = 330
+TALL = 2 * 200 + 78  # beside two cards of 200
 PARTS = {
     "queue_s": "queue",
     "prefill_s": "prefill",
@@ -58,7 +59,7 @@ def waterfall(steps: pl.DataFrame) -> go.Figure:
             hovertemplate="%{x}: $%{delta:.4~g} (%{customdata:.1%} of the bill)<extra></extra>",
         )
     )
-    return _laid(figure, x=None, y="US dollars", y_format="$,~g")
+    return _laid(figure, x=None, y="US dollars", height=TALL, y_format="$,~g")
 
 
 def attainment(classes: pl.DataFrame) -> go.Figure:
@@ -84,8 +85,7 @@ def attainment(classes: pl.DataFrame) -> go.Figure:
         )
     )
     figure.update_xaxes(range=[0, 102])
-    figure = _laid(figure, x="requests that met their SLO class (%)", y=None, height=200)
-    return figure
+    return _laid(figure, x="requests that met their SLO class (%)", y=None, height=200)
 
 
 def reject_reasons(reasons: pl.DataFrame) -> go.Figure:
@@ -225,7 +225,7 @@ def _laid(
     figure.update_layout(
         height=height,
         margin={"l": 10, "r": 10, "t": 40, "b": 10},
-        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0, "traceorder": "normal"},
         showlegend=len(figure.data) > 1,
         uirevision="kept",
     )

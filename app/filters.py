@@ -47,9 +47,7 @@ def sidebar() -> Filters:
     """Draw the filters and return what they say."""
     choices = _choices()
     with st.sidebar:
-        span = st.selectbox(
-            "Time range", list(RANGES), index=1, key="range", bind="query-params", required=True
-        )
+        span = st.selectbox("Time range", list(RANGES), index=1, key="range", bind="query-params")
         return Filters(
             RANGES[span or ALL],
             _one_of("Model", "model", choices.get("model", [])),
@@ -59,8 +57,8 @@ def sidebar() -> Filters:
 
 
 def _one_of(label: str, key: str, values: list[str]) -> str | None:
-    chosen = st.selectbox(label, [ALL, *values], key=key, bind="query-params", required=True)
-    return None if chosen == ALL else chosen
+    chosen = st.selectbox(label, [ALL, *values], key=key, bind="query-params")
+    return None if chosen in (ALL, None) else chosen
 
 
 def _choices() -> dict[str, list[str]]:

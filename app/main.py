@@ -1,10 +1,14 @@
 """The dashboard's entry: navigation, the filters that all pages share, then the page."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from app.filters import sidebar
 
-st.set_page_config(page_title="tokenmill", page_icon=":material/toll:", layout="wide")
+st.set_page_config(
+    page_title="tokenmill", page_icon=Path(__file__).parent / "icon.svg", layout="wide"
+)
 page = st.navigation(
     [
         st.Page("pages/overview.py", title="Overview", icon=":material/monitoring:", default=True),

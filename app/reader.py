@@ -53,9 +53,12 @@ def look() -> Instant:
         raise NothingPublishedError("nothing is published yet.")
     now = datetime.now(UTC)
     last = st.session_state.get("_instant")
-    if isinstance(last, Instant) and last.published_at == published_at:
-        if now - last.as_of < timedelta(seconds=KEEP_S):
-            return last
+    if (
+        isinstance(last, Instant)
+        and last.published_at == published_at
+        and now - last.as_of < timedelta(seconds=KEEP_S)
+    ):
+        return last
     instant = Instant(now, published_at)
     st.session_state["_instant"] = instant
     return instant

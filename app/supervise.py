@@ -94,7 +94,7 @@ class Supervisor:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         for name in (*self._stop_order, *reversed(list(self._children))):
             self.stop(name)
-        return kind is _StopAsked
+        return kind is _StopAskedError
 
     def start(self, service: Service) -> Child:
         """Run a service; returns at once."""
@@ -112,7 +112,7 @@ class Supervisor:
         deadline = time.monotonic() + child.service.ready_within_s
         while True:
             if self.stopping.is_set():
-                raise _StopAsked
+                raise _StopAskedError
             if child.process.poll() is not None:
                 raise _failed(child, f"ended with code {child.process.returncode} while starting")
             if child.service.ready_url is None or _answers(child.service.ready_url):
@@ -159,7 +159,7 @@ class Supervisor:
         child.process = _spawn(child.service, child.log, mode="ab")
 
 
-class _StopAsked(Exception):
+class _StopAskedError(Exception):
     """Leaves the supervisor's block early."""
 
 

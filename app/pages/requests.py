@@ -64,6 +64,7 @@ def table(instant: Instant) -> None:
         key=TABLE_KEY,
         on_select=take_selection,
         selection_mode="single-row",
+        placeholder=UNKNOWN,
         alt="Newest requests with verdict, latency, tokens and cost",
         column_config={
             "ended_at": st.column_config.DatetimeColumn("ended (UTC)", format="HH:mm:ss.SSS"),
@@ -97,7 +98,6 @@ def detail(instant: Instant, request: str) -> None:
     row = found.row(0, named=True)
     key = {"request_key": row["request_key"]}
     st.subheader(f"Request {row['request_id']}")
-    verdict = "accepted" if row["is_accepted"] else f"not accepted: {row['reject_reason']}"
     st.caption(
         f"{row['model']} · tenant {row['tenant_id'] or UNKNOWN}"
         f" · SLO class {row['slo_class'] or UNKNOWN} · arrived {clock(row['arrived_at'])} UTC"
@@ -109,25 +109,20 @@ def detail(instant: Instant, request: str) -> None:
         for name in ("fully_loaded_usd", "direct_usd", "idle_usd", "shared_usd")
     }
     with st.grid(5, min_column_width=170):
-        st.metric("verdict", verdict)
-        st.metric(
-            f"time to first token ({row['ttft_viewpoint'] or UNKNOWN})",
-            ms(row["ttft_s"]),
-        )
+        st.metric("verdict", "accepted" if row["is_accepted"] else "not accepted")
+        st.metric(f"time to first token ({row['ttft_viewpoint'] or UNKNOWN})", ms(row["ttft_s"]))
         st.metric("end to end", ms(row["e2e_s"]))
         st.metric(
             "tokens in / cached / out",
             f"{count(row['input_tokens'])} / {count(row['reused_tokens'])}"
             f" / {count(row['output_tokens'])}",
         )
-        st.metric(
-            "fully loaded cost",
-            usd(costs["fully_loaded_usd"]),
-            delta=f"{usd(costs['direct_usd'])} direct · {usd(costs['idle_usd'])} idle"
-            f" · {usd(costs['shared_usd'])} shared",
-            delta_arrow="off",
-            delta_color="off",
-        )
+        st.metric("fully loaded cost", usd(costs["fully_loaded_usd"]))
+    reason = "" if row["is_accepted"] else f"Not accepted because of {row['reject_reason']} · "
+    st.caption(
+        f"{reason}cost: {usd(costs['direct_usd'])} direct, {usd(costs['idle_usd'])} idle,"
+        f" {usd(costs['shared_usd'])} shared",
+    )
     bars = rows("request_phases", instant, key)
     with st.container(border=True):
         st.markdown(
@@ -169,6 +164,7 @@ def tables(attempts: pl.DataFrame, legs: pl.DataFrame) -> None:
         in_milliseconds(attempts, *parts),
         hide_index=True,
         key="attempts",
+        placeholder=UNKNOWN,
         alt="Attempts of the request",
         column_config=money
         | {
@@ -187,6 +183,7 @@ def tables(attempts: pl.DataFrame, legs: pl.DataFrame) -> None:
         in_milliseconds(legs, "wall_s", "device_seconds"),
         hide_index=True,
         key="legs",
+        placeholder=UNKNOWN,
         alt="Legs of the request",
         column_config=money
         | {
