@@ -7,11 +7,11 @@ senders act on: 400, 413 and 415 are never sent again, 503 always. Never 500 for
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from google.protobuf.message import Message
 from google.rpc.status_pb2 import Status
-from isal import igzip_lib, isal_zlib
+from isal import isal_zlib
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
@@ -39,6 +39,8 @@ RETRY_AFTER_S: Final = 1
 
 _OFF_LOOP_BYTES: Final = 64 * 2**10
 """Compressed bodies above this are inflated in a thread: it takes longer than the hand-over."""
+
+_INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # isal's stubs call the class an instance
 
 # google.rpc.Code
 _INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNIMPLEMENTED, _UNAVAILABLE = 3, 8, 12, 14
@@ -146,7 +148,7 @@ def inflate(raw: bytes, limit: int) -> bytes:
         member = isal_zlib.decompressobj(wbits=31)
         try:
             part = member.decompress(raw, limit - size + 1)
-        except igzip_lib.IsalError as error:
+        except _INFLATE_ERROR as error:
             raise UnreadableBodyError(
                 f"content encoding is gzip, the body is not: {error}"
             ) from error

@@ -31,7 +31,15 @@ _GAPS: Final = {
 }
 """Two bytes a gap instead of two and a half; such columns can't be dictionary-encoded as well."""
 
-_DICTIONARY_PATHS: Final = [path for path in _leaf_paths(SEGMENT) if path not in _GAPS]
+_PATHS: Final = _leaf_paths(SEGMENT)
+_STATISTICS: Final = ["received_unix_ns", "bucket", "start_unix_ns", "end_unix_ns"]
+"""Columns readers prune by; in a small file the others' statistics weigh more than the rows."""
+
+
+def _dictionary_paths(table: pa.Table) -> list[str]:
+    """Columns to dictionary-encode: those that hold something, and no gaps."""
+    empty = {name for name in table.column_names if table[name].null_count == table.num_rows}
+    return [path for path in _PATHS if path not in _GAPS and path.split(".")[0] not in empty]
 
 
 class Store:
@@ -100,8 +108,10 @@ class SegmentWriter:
                     file,
                     compression="zstd",
                     compression_level=1,
-                    use_dictionary=_DICTIONARY_PATHS,
+                    use_dictionary=_dictionary_paths(table),
                     column_encoding=_GAPS,
+                    write_statistics=_STATISTICS,
+                    store_schema=False,
                 )
                 file.flush()
                 os.fsync(file.fileno())
