@@ -159,6 +159,7 @@ select
                     or (
                         attempts.output_tokens != legs.generated_tokens
                         and attempts.outcome = 'completed'
+                        and not legs.has_inferred
                     )
                     then 'token_mismatch'
             end,

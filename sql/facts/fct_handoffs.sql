@@ -78,16 +78,18 @@ select
     transfers.kv_setup_s as setup_s,
     transfers.kv_bytes,
     case when transfers.moving_s >= 0 then transfers.moving_s end as transfer_s,
-    coalesce(
-        transfers.kv_overlapped_s,
-        greatest(
-            0.0,
-            seconds_between(
-                transfers.started_unix_ns,
-                least(transfers.ended_unix_ns, prefills.prefill_ended_unix_ns)
-            )
-        )
-    ) as overlapped_s,
+    case
+        when transfers.kv_overlapped_s is not null then transfers.kv_overlapped_s
+        when prefills.prefill_ended_unix_ns is not null
+            then
+                greatest(
+                    0.0,
+                    seconds_between(
+                        transfers.started_unix_ns,
+                        least(transfers.ended_unix_ns, prefills.prefill_ended_unix_ns)
+                    )
+                )
+    end as overlapped_s,
     case
         when prefills.prefill_ended_unix_ns is not null
             then

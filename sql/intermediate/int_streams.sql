@@ -28,7 +28,7 @@ seen as (
         spans.started_unix_ns,
         spans.chunk_gaps_us,
         spans.chunk_choices,
-        spans.chunk_tokens as said_chunk_tokens,
+        known_counts(spans.chunk_tokens) as said_chunk_tokens,
         viewpoints.output_tokens as said_output_tokens,
         spans.time_to_first_chunk_s,
         len(spans.chunk_gaps_us) as n_chunks
@@ -46,7 +46,8 @@ resolved as (
         *,
         case
             when len(said_chunk_tokens) = n_chunks then said_chunk_tokens
-            when n_chunks = 1 then [said_output_tokens::integer]
+            when n_chunks = 1 and said_output_tokens is not null
+                then [said_output_tokens::integer]
             when n_chunks = said_output_tokens
                 then list_transform(chunk_gaps_us, lambda gap: 1::integer)
         end as chunk_tokens
@@ -60,9 +61,7 @@ select
     model,
     started_unix_ns,
     chunk_gaps_us,
-    case
-        when not list_contains(chunk_tokens, null) then chunk_tokens
-    end as chunk_tokens,
+    chunk_tokens,
     case
         when len(chunk_choices) = n_chunks then chunk_choices
         else list_transform(chunk_gaps_us, lambda gap: 0::integer)

@@ -2,6 +2,9 @@
 
 create or replace macro known_count(x) as case when x >= 0 then x end;
 
+create or replace macro known_counts(xs) as
+case when len(list_filter(xs, lambda x: x is null or x < 0)) = 0 then xs end;
+
 create or replace macro known_amount(x) as case when isfinite(x) and x >= 0 then x end;
 
 create or replace macro seconds_between(from_ns, to_ns) as (to_ns - from_ns) / 1e9;

@@ -28,7 +28,9 @@ select
     case status_code when 1 then 'ok' when 2 then 'error' else 'unset' end as status,
     status_message,
     start_unix_ns as started_unix_ns,
-    greatest(start_unix_ns, end_unix_ns) as ended_unix_ns,
+    case
+        when end_unix_ns is not null then greatest(start_unix_ns, end_unix_ns)
+    end as ended_unix_ns,
     is_attempt_root(
         case kind when 2 then 'server' when 3 then 'client' end, operation_name, request_id
     ) as is_root,
