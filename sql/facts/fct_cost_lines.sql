@@ -73,20 +73,28 @@ covered as (
     group by hour_at, worker_id
 ),
 
-unpriced_lines as (
+unpriced_lines (hour_at, line, component, pool, worker_id, worker_type, duration_ns) as (
     select
         up.hour_at,
-        'capacity' as line,
-        'unpriced' as component,
-        any_value(up.pool) as pool,
+        'capacity',
+        'unpriced',
+        any_value(up.pool),
         up.worker_id,
-        any_value(up.worker_type) as worker_type,
+        any_value(up.worker_type),
         sum(up.up_to_ns - up.up_from_ns) - coalesce(any_value(covered.covered_ns), 0)
-            as duration_ns
     from up
     left join covered on up.hour_at = covered.hour_at and up.worker_id = covered.worker_id
     group by up.hour_at, up.worker_id
     having sum(up.up_to_ns - up.up_from_ns) > coalesce(any_value(covered.covered_ns), 0)
+),
+
+workers as (
+    select distinct
+        hour_at,
+        worker_id,
+        pool,
+        worker_type
+    from up
 ),
 
 cache_lines as (
@@ -104,14 +112,7 @@ cache_lines as (
     from int_cache_byte_hours as byte_hours
     inner join price_cards as cards
         on byte_hours.card_id = cards.card_id and cards.basis = 'gigabyte'
-    inner join (
-        select distinct
-            hour_at,
-            worker_id,
-            pool,
-            worker_type
-        from up
-    ) as workers
+    inner join workers
         on byte_hours.hour_at = workers.hour_at and byte_hours.worker_id = workers.worker_id
 ),
 
@@ -144,7 +145,7 @@ fleet_pieces as (
             cards.basis = 'fleet'
             and (
                 (cards.pool is null and spans.is_fleet)
-                or (not spans.is_fleet and cards.pool = spans.pool)
+                or (not spans.is_fleet and spans.pool = cards.pool)
             )
 ),
 

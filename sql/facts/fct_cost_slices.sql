@@ -52,12 +52,20 @@ placed as (
         row_number() over (
             partition by hour_at, pool
             order by
-                idle_remainder desc nulls last, request_key, attempt, leg_index, trace_id
+                idle_remainder desc nulls last,
+                request_key asc,
+                attempt asc,
+                leg_index asc,
+                trace_id asc
         ) as idle_place,
         row_number() over (
             partition by hour_at
             order by
-                shared_remainder desc nulls last, request_key, attempt, leg_index, trace_id
+                shared_remainder desc nulls last,
+                request_key asc,
+                attempt asc,
+                leg_index asc,
+                trace_id asc
         ) as shared_place,
         coalesce(idle_pot, 0) - sum(idle_floor) over (partition by hour_at, pool) as idle_rest,
         coalesce(shared_pot, 0) - sum(shared_floor) over (partition by hour_at) as shared_rest

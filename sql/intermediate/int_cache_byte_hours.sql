@@ -39,8 +39,8 @@ pieces as (
     inner join held
         on
             priced.worker_id = held.worker_id
-            and held.from_ns < priced.to_ns
-            and coalesce(held.to_ns, priced.to_ns) > priced.from_ns
+            and priced.to_ns > held.from_ns
+            and priced.from_ns < coalesce(held.to_ns, priced.to_ns)
 )
 
 select

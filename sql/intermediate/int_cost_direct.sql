@@ -9,21 +9,21 @@ with weighed as (
         coalesce(units.is_over_attributed, false) as is_over_attributed,
         case legs.allocation_basis
             when 'measured' then legs.measured_ns
-            else ends.share_before - starts.share_before
+            else closing.share_before - opening.share_before
         end as weight
     from int_cost_leg_hours as legs
     left join int_cost_units as units
         on legs.hour_at = units.hour_at and legs.cost_unit = units.cost_unit
-    left join int_cost_sweep as starts
+    left join int_cost_sweep as opening
         on
-            legs.hour_at = starts.hour_at
-            and legs.cost_unit = starts.cost_unit
-            and legs.from_ns = starts.at_ns
-    left join int_cost_sweep as ends
+            legs.hour_at = opening.hour_at
+            and legs.cost_unit = opening.cost_unit
+            and legs.from_ns = opening.at_ns
+    left join int_cost_sweep as closing
         on
-            legs.hour_at = ends.hour_at
-            and legs.cost_unit = ends.cost_unit
-            and legs.to_ns = ends.at_ns
+            legs.hour_at = closing.hour_at
+            and legs.cost_unit = closing.cost_unit
+            and legs.to_ns = closing.at_ns
 ),
 
 summed as (
@@ -43,10 +43,10 @@ floored as (
             partition by hour_at, cost_unit
             order by
                 share_remainder(unit_nano, weight, weights) desc nulls last,
-                request_key,
-                attempt,
-                leg_index,
-                trace_id
+                request_key asc,
+                attempt asc,
+                leg_index asc,
+                trace_id asc
         ) as place
     from summed
 )

@@ -15,14 +15,14 @@ instants as (
         hour_at,
         cost_unit,
         from_ns as at_ns,
-        1 as change
+        1 as delta
     from legs
     union all
     select
         hour_at,
         cost_unit,
         to_ns as at_ns,
-        -1 as change
+        -1 as delta
     from legs
 ),
 
@@ -31,7 +31,7 @@ changes as (
         hour_at,
         cost_unit,
         at_ns,
-        sum(change) as change
+        sum(delta) as delta
     from instants
     group by hour_at, cost_unit, at_ns
 ),
@@ -41,7 +41,7 @@ steps as (
         hour_at,
         cost_unit,
         at_ns,
-        sum(change) over until_now as n_running,
+        sum(delta) over until_now as n_running,
         lead(at_ns, 1, at_ns) over in_order - at_ns as step_ns
     from changes
     window

@@ -18,28 +18,42 @@ pool_units as (
     where allocation_basis = 'pool_sweep_line'
 ),
 
-worker_lines as (
+-- A worker's components cover the same time; the longest covered counts it.
+components as (
     select
-        lines.hour_at,
-        lines.worker_id,
-        lines.pool,
-        coalesce(pool_units.cost_unit, 'worker/' || lines.worker_id) as cost_unit,
-        lines.nano_usd,
-        case when lines.component in ('rental', 'capital') then lines.duration_ns end as priced_ns
-    from fct_cost_lines as lines
-    left join pool_units on lines.hour_at = pool_units.hour_at and lines.pool = pool_units.pool
-    where lines.line in ('capacity', 'host')
+        hour_at,
+        worker_id,
+        pool,
+        component,
+        sum(nano_usd) as nano_usd,
+        sum(duration_ns) as priced_ns
+    from fct_cost_lines
+    where line in ('capacity', 'host') and is_priced
+    group by hour_at, worker_id, pool, component
+),
+
+workers as (
+    select
+        hour_at,
+        worker_id,
+        pool,
+        sum(nano_usd) as nano_usd,
+        max(priced_ns) as priced_ns
+    from components
+    group by hour_at, worker_id, pool
 ),
 
 money as (
     select
-        hour_at,
-        cost_unit,
-        any_value(pool) as pool,
-        sum(nano_usd) as priced_nano,
-        sum(priced_ns) as priced_ns
-    from worker_lines
-    group by hour_at, cost_unit
+        workers.hour_at,
+        coalesce(pool_units.cost_unit, 'worker/' || workers.worker_id) as cost_unit,
+        workers.pool,
+        sum(workers.nano_usd) as priced_nano,
+        sum(workers.priced_ns) as priced_ns
+    from workers
+    left join pool_units
+        on workers.hour_at = pool_units.hour_at and workers.pool = pool_units.pool
+    group by all
 ),
 
 -- A pool is up while any of its workers is.

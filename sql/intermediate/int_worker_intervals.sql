@@ -58,11 +58,14 @@ spells as (
 breaks as (
     select
         *,
-        from_ns - max(to_ns) over (
-            partition by worker_id
-            order by from_ns, to_ns
-            rows between unbounded preceding and 1 preceding
-        ) >= 3 * interval_ns as is_after_gap
+        coalesce(
+            from_ns - max(to_ns) over (
+                partition by worker_id
+                order by from_ns, to_ns
+                rows between unbounded preceding and 1 preceding
+            ) >= 3 * interval_ns,
+            false
+        ) as is_after_gap
     from spells
 ),
 

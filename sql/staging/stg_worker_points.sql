@@ -6,10 +6,8 @@
 with points as (
     select
         *,
-        list_filter(point_attributes, lambda pair: pair.key = 'tokenmill.phase')[1].value as phase,
-        list_filter(
-            point_attributes, lambda pair: pair.key = 'tokenmill.kv.state'
-        )[1].value as kv_state
+        attribute_of(point_attributes, 'tokenmill.phase') as phase,
+        attribute_of(point_attributes, 'tokenmill.kv.state') as kv_state
     from segments
     where
         signal = 'metric'
