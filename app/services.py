@@ -23,6 +23,11 @@ class House:
     dashboard_port: int | None  # None: no dashboard
 
     @property
+    def logs(self) -> Path:
+        """A log file a service."""
+        return self.store / "logs"
+
+    @property
     def otlp_url(self) -> str:
         """Where telemetry is sent."""
         return f"http://127.0.0.1:{self.otlp_port}"
@@ -55,6 +60,10 @@ class House:
             nice=BACKGROUND_NICE,
             stop_within_s=120.0,
         )
+
+    def last_build(self) -> Service:
+        """One more build when nobody writes any longer; it tells by its exit code."""
+        return Service("build", ("build", "--store", str(self.store)), stop_within_s=60.0)
 
     def dashboard(self) -> Service:
         """Streamlit over the store."""

@@ -85,8 +85,8 @@ def demo(
             typer.echo("Ctrl-C stops everything.")
             supervisor.watch()
             return
-        _finish(supervisor, steps)
-    if seconds is not None:
+        _finish(house, supervisor, steps)
+    if not supervisor.stopping.is_set():
         _summarise(house)
 
 
@@ -114,14 +114,20 @@ def _load(house: House, workload: str, seconds: float | None, rate: float, port:
     )
 
 
-def _finish(supervisor: Supervisor, steps: Steps) -> None:
+def _finish(house: House, supervisor: Supervisor, steps: Steps) -> None:
     """Wait for the load's end, then drain everything behind it, in order."""
     code = supervisor.wait_end("replay")
     if code != 0 and not supervisor.stopping.is_set():
-        raise ChildFailedError(f"the replay ended with code {code}: see the log in STORE/logs.")
+        raise ChildFailedError(f"the replay ended with code {code}: see {house.logs}/replay.log.")
     steps.done("load ended")
     for name in STOP_ORDER:
         supervisor.stop(name)
+    supervisor.start(house.last_build())
+    code = supervisor.wait_end("build")
+    if code != 0 and not supervisor.stopping.is_set():
+        raise ChildFailedError(
+            f"the last build ended with code {code}: see {house.logs}/build.log."
+        )
     steps.done("spans flushed, warehouse built and published")
 
 

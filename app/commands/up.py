@@ -38,7 +38,7 @@ def supervised(house: House) -> Iterator[Supervisor]:
     with (
         stop_on_signals() as stopping,
         Supervisor(
-            house.store / "logs", stopping, lambda line: typer.echo(line, err=True), STOP_ORDER
+            house.logs, stopping, lambda line: typer.echo(line, err=True), STOP_ORDER
         ) as supervisor,
     ):
         yield supervisor

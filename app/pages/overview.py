@@ -1,12 +1,14 @@
 """The overview: what a million accepted tokens cost, where the money and the latency go, live."""
 
+from typing import Any
+
 import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
 from app import charts
 from app.filters import Filters
-from app.format import clock, count, percent, usd
+from app.format import UNKNOWN, clock, count, percent, usd
 from app.reader import Instant, look, rows, shown_errors
 
 FILTERS: Filters = st.session_state["filters"]
@@ -82,15 +84,26 @@ def headline(instant: Instant) -> None:
     st.caption(_state(row))
 
 
-def _state(row: dict[str, object]) -> str:
-    """Which hours, whether they may still change, and what is missing."""
+def _state(row: dict[str, Any]) -> str:
+    """Which hours, whether they may still change, what is missing, and by which rules."""
     start, end = row["window_start"], row["window_end"]
     if start is None:
         return "No hour with a bill in this window."
-    said = [f"Whole UTC hours {start:%d %b %H:%M} to {end:%d %b %H:%M}"]
+    said = [f"whole UTC hours {start:%d %b %H:%M} to {end:%d %b %H:%M}"]
     said.append("final" if row["is_final"] else "provisional while the hour is open")
+    if row["usd_per_mtok_accepted_output"] is None and row["null_reason"]:
+        said.append(f"no price: {row['null_reason']}")
     if row["is_complete"] is False:
         said.append(f"incomplete: {row['incomplete_reason'] or 'a worker or a verdict is unknown'}")
+    said.append(
+        f"prompt p50 {count(row['input_tokens_p50'])}, p95 {count(row['input_tokens_p95'])} tokens"
+    )
+    said.append(
+        f"answer p50 {count(row['output_tokens_p50'])},"
+        f" p95 {count(row['output_tokens_p95'])} tokens"
+    )
+    said.append(f"SLO file {', '.join(row['slo_versions'] or [UNKNOWN])}")
+    said.append(f"quality {', '.join(row['quality_policies'] or [UNKNOWN])}")
     return " · ".join(said)
 
 
@@ -164,7 +177,7 @@ def _distribution(
     """One viewpoint's distribution: the one with the most in it, named."""
     best = quantiles.sort(quantiles.columns[-4], descending=True).head(1)
     figure = None
-    viewpoint = "–"
+    viewpoint = UNKNOWN
     if best.height:
         row = best.row(0, named=True)
         viewpoint = row["viewpoint"]
@@ -232,7 +245,7 @@ def cache(instant: Instant) -> None:
                 )
                 st.metric("requests with any reuse", percent(row["request_hit_ratio"]))
                 saved_s = row["saved_prefill_s"]
-                st.metric("prefill saved", "–" if saved_s is None else f"{saved_s:,.1f} s")
+                st.metric("prefill saved", UNKNOWN if saved_s is None else f"{saved_s:,.1f} s")
                 st.metric("worth, before keeping it", usd(row["gross_saved_usd"]))
 
 

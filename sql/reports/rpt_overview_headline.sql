@@ -1,6 +1,7 @@
 -- The headline: what a million accepted output tokens cost, over the whole UTC hours that the
 -- window touches, because bills are kept by the hour.
--- Grain: one row. Money in USD; NULL: not known, with incomplete_reason.
+-- Grain: one row. Money in USD; NULL: not known, with null_reason and incomplete_reason. Lengths
+-- are tokens of one request; slo_versions and quality_policies: by which the verdicts were made.
 -- A tenant's bill is its own slices; a model's and a class's too; unallocated money only in all.
 -- The interval of the attainment is Wilson's score interval at 95 % (z = 1.96; Wilson, 1927).
 -- Parameters: since, as_of (UTC; since < ended_at <= as_of); model, slo_class, tenant_id: NULL
@@ -65,7 +66,11 @@ verdicts as (
         sum(input_tokens) as input_tokens,
         sum(reused_tokens) as reused_tokens,
         sum(output_tokens) as output_tokens,
-        sum(output_tokens) filter (where is_accepted) as accepted_output_tokens
+        sum(output_tokens) filter (where is_accepted) as accepted_output_tokens,
+        quantile_cont(input_tokens, 0.5) as input_tokens_p50,
+        quantile_cont(input_tokens, 0.95) as input_tokens_p95,
+        quantile_cont(output_tokens, 0.5) as output_tokens_p50,
+        quantile_cont(output_tokens, 0.95) as output_tokens_p95
     from ended
 ),
 
@@ -110,7 +115,10 @@ fleet_bill as (
         sum(accepted_output_tokens) as accepted_output_tokens,
         bool_and(is_complete) as is_complete,
         bool_and(is_final) as is_final,
-        string_agg(distinct incomplete_reason, '; ') as incomplete_reason
+        string_agg(distinct incomplete_reason, '; ') as incomplete_reason,
+        string_agg(distinct null_reason, '; ') as null_reason,
+        list_sort(list_distinct(flatten(list(slo_versions)))) as slo_versions,
+        list_sort(list_distinct(flatten(list(quality_policies)))) as quality_policies
     from hours
 ),
 
@@ -131,7 +139,10 @@ chosen as (
         ) as accepted_output_tokens,
         fleet_bill.is_complete,
         fleet_bill.is_final,
-        fleet_bill.incomplete_reason
+        fleet_bill.incomplete_reason,
+        fleet_bill.null_reason,
+        fleet_bill.slo_versions,
+        fleet_bill.quality_policies
     from fleet_bill
     cross join tenant_bill
     cross join verdicts
@@ -152,6 +163,13 @@ select
     chosen.is_complete,
     chosen.is_final,
     chosen.incomplete_reason,
+    chosen.null_reason,
+    chosen.slo_versions,
+    chosen.quality_policies,
+    verdicts.input_tokens_p50,
+    verdicts.input_tokens_p95,
+    verdicts.output_tokens_p50,
+    verdicts.output_tokens_p95,
     verdicts.n_requests,
     verdicts.n_accepted,
     verdicts.n_excluded,
