@@ -26,6 +26,9 @@ REPAIR: Final = "tokenmill.ingest.repair"
 
 _MAX_NS: Final = 2**63 - 1
 _NO_RECORDED_VALUE: Final = 1
+_MIX: Final = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
+"""Multipliers of MurmurHash3's 64-bit finaliser (A. Appleby)."""
+
 _SEVERITIES: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 
@@ -256,9 +259,12 @@ def _bucket(trace_ids: pa.Array, is_valid: Mask) -> pa.Array:
     """Bucket of each trace, from all its bits: some emitters leave the upper half zero."""
     good = trace_ids.filter(pa.array(is_valid)).cast(pa.binary(16))
     words = np.frombuffer(b"".join(good.to_pylist()), dtype="<u8").reshape(-1, 2)
-    mixed = (words[:, 0] ^ words[:, 1]) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = words[:, 0] ^ words[:, 1]
+    for factor in _MIX:
+        mixed = (mixed ^ (mixed >> np.uint64(33))) * factor
+    mixed ^= mixed >> np.uint64(33)
     out = np.zeros(len(trace_ids), dtype=np.int16)
-    out[is_valid] = (mixed >> np.uint64(32)) % np.uint64(N_BUCKETS)
+    out[is_valid] = mixed % np.uint64(N_BUCKETS)
     return pa.array(out)
 
 
