@@ -6,6 +6,7 @@ fewer, larger products. Float32 keeps the dequantised values exactly; bfloat16 r
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -128,7 +129,7 @@ def _tiny_weights(config: ModelConfig, dtype: torch.dtype) -> tuple[Tensors, str
     generator = torch.Generator().manual_seed(_TINY_SEED)
 
     def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator) * shape[-1] ** -0.5
+        return torch.randn(*shape, generator=generator) / math.sqrt(shape[-1])
 
     # The head is tied: rows near zero can't win, so greedy output is readable text without end.
     embed = draw(config.vocab_size, config.d_model)
