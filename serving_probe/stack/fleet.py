@@ -28,6 +28,7 @@ from pydantic import BaseModel
 
 from serving_probe.emit import TelemetryConfig
 from serving_probe.stack.errors import FleetError
+from serving_probe.stack.kv.segment import sweep
 from serving_probe.stack.router_process import DRAIN_S, RouterConfig
 from serving_probe.stack.topology import Topology
 from serving_probe.stack.worker import WorkerConfig
@@ -38,7 +39,6 @@ _LONGEST_BACKOFF_S: Final = 10.0
 _SETTLED_S: Final = 10.0  # a child that lived this long starts anew at the first backoff
 _GIVE_UP_AFTER: Final = 3
 _FLUSH_S: Final = 6.0
-_SHM: Final = Path("/dev/shm")
 _LONGEST_IPC_PATH: Final = 100
 _ROUTER: Final = "router"
 
@@ -125,7 +125,7 @@ class Fleet:
         self._socket: socket.socket | None = None
         self._port: int | None = None
         self._children: list[_Child] = []
-        self.shm_prefix = f"tm{secrets.token_hex(4)}-"
+        self.shm_prefix = f"tm{secrets.token_hex(4)}"
 
     def __enter__(self) -> Self:
         self.start()
@@ -283,9 +283,7 @@ class Fleet:
         if self._socket is not None:
             self._socket.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-        if _SHM.is_dir():
-            for segment in _SHM.glob(f"{self.shm_prefix}*"):
-                segment.unlink(missing_ok=True)
+        sweep(self.shm_prefix)
 
     def is_healthy(self) -> bool:
         """The API answers and each needed role lives."""

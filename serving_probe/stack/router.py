@@ -54,7 +54,7 @@ class RoutingConfig(BaseModel):
     max_queue: Annotated[int, Field(ge=1, description="attempts that wait for a worker")] = 256
     silence_s: Annotated[
         float, Field(gt=0, description="a worker that is silent longer counts as dead")
-    ] = 10.0
+    ] = 3.0
 
 
 class Router:

@@ -25,7 +25,6 @@ TOPOLOGY = Topology.model_validate(
         "model": "tiny",
         "port": 0,
         "max_queue": 3,
-        "request_timeout_s": 1.5,
         "workers": [
             {"role": "prefill", "worker_type": "scripted", "pool": "prefill"},
             {"role": "decode", "worker_type": "scripted", "pool": "decode"},
@@ -37,13 +36,13 @@ TOPOLOGY = Topology.model_validate(
 class Stack:
     """A router process, its scripted workers and the receiver of their telemetry."""
 
-    def __init__(self, folder: Path, sink: OtlpSink) -> None:
+    def __init__(self, folder: Path, sink: OtlpSink, timeout_s: float = 60) -> None:
         self.sink = sink
         self.endpoint = f"ipc://{folder}/r"
         listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = RouterConfig(
-            topology=TOPOLOGY,
+            topology=TOPOLOGY.model_copy(update={"request_timeout_s": timeout_s}),
             endpoint=self.endpoint,
             listen_fd=listener.fileno(),
             telemetry=sink.telemetry,
@@ -297,24 +296,29 @@ def test_client_that_leaves_cancels_and_the_worker_is_told(stack: Stack) -> None
     until(lambda: f"Abort {attempt_id}" in stack.log["decode"].read_text())
 
 
-def test_deadline_and_full_queue(stack: Stack) -> None:
+def test_deadline_and_full_queue(tmp_path: Path) -> None:
     """Three requests that nobody answers fill the queue; the fourth is refused."""
-    body = {"model": "tiny", "prompt": "mute", "stream": True}
-    waiting = []
-    for i in range(3):
-        waiting.append(_send(stack, body, f"mute-{i}"))
-    until(lambda: stack.http.get("/health").json()["waiting"] == 3)
-    refused = stack.completion("x", "fourth")
-    assert refused.status_code == 429
-    assert refused.headers["retry-after"] == "1"
-    assert refused.json()["error"]["code"] == "queue_full"
-    assert stack.sink.root_of("fourth").attributes[Root.OUTCOME] == "rejected"
-    for i, connection in enumerate(waiting):
-        assert connection.recv(64).startswith(b"HTTP/1.1 504")
-        connection.close()
-        root = stack.sink.root_of(f"mute-{i}")
-        assert root.attributes[Root.OUTCOME] == "timed_out"
-        assert root.attributes[Root.CHUNK_GAPS_US] == []
+    with OtlpSink() as sink:
+        stack = Stack(tmp_path, sink, timeout_s=2)
+        try:
+            stack.until_healthy()
+            body = {"model": "tiny", "prompt": "mute", "stream": True}
+            waiting = [_send(stack, body, f"mute-{i}") for i in range(3)]
+            until(lambda: stack.http.get("/health").json()["waiting"] == 3)
+            refused = stack.completion("x", "fourth")
+            assert refused.status_code == 429
+            assert refused.headers["retry-after"] == "1"
+            assert refused.json()["error"]["code"] == "queue_full"
+            for connection in waiting:
+                assert connection.recv(64).startswith(b"HTTP/1.1 504")
+                connection.close()
+        finally:
+            stack.close()
+        assert sink.root_of("fourth").attributes[Root.OUTCOME] == "rejected"
+        for i in range(3):
+            root = sink.root_of(f"mute-{i}")
+            assert root.attributes[Root.OUTCOME] == "timed_out"
+            assert root.attributes[Root.CHUNK_GAPS_US] == []
 
 
 def _send(stack: Stack, body: dict[str, object], request_id: str) -> socket.socket:
@@ -350,3 +354,56 @@ def test_dead_decode_worker_ends_requests_and_its_successor_serves(stack: Stack)
     stack.add("decode")
     stack.until_healthy()
     assert stack.completion("x", "again").json()["choices"][0]["text"] == "abcd"
+
+
+def test_worker_that_hangs_ends_its_requests_and_may_come_back(stack: Stack) -> None:
+    stream = stack.openai.completions.create(
+        model="tiny",
+        prompt="x",
+        max_tokens=500,
+        stream=True,
+        timeout=30,
+        extra_headers={"X-Request-Id": "hung"},
+    )
+    next(stream)
+    stack.workers["decode"].send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(openai.APIError, match="stopped answering"):
+            list(stream)
+    finally:
+        stack.workers["decode"].send_signal(signal.SIGCONT)
+    root = stack.sink.root_of("hung")
+    assert root.attributes[Root.OUTCOME] == "failed"
+    assert root.attributes[Gen.ERROR_TYPE] == "worker_died"
+    stack.until_healthy()
+    assert stack.completion("x", "awake").status_code == 200
+
+
+def test_shutdown_answers_and_measures_what_is_in_flight(tmp_path: Path) -> None:
+    """A short stream ends by itself; a long one is told, and has its span."""
+    with OtlpSink() as sink:
+        stack = Stack(tmp_path, sink)
+        try:
+            stack.until_healthy()
+            streams = {
+                n: stack.openai.completions.create(
+                    model="tiny",
+                    prompt="x",
+                    max_tokens=n,
+                    stream=True,
+                    timeout=30,
+                    extra_headers={"X-Request-Id": f"last-{n}"},
+                )
+                for n in (20, 3000)
+            }
+            for stream in streams.values():
+                next(stream)
+            stack.router.send_signal(signal.SIGTERM)
+            assert len(list(streams[20])) == 20
+            with pytest.raises(openai.APIError, match="shutting down"):
+                list(streams[3000])
+        finally:
+            stack.close()
+        assert sink.root_of("last-20").attributes[Root.OUTCOME] == "completed"
+        last = sink.root_of("last-3000").attributes
+        assert (last[Root.OUTCOME], last[Gen.ERROR_TYPE]) == ("failed", "shutting_down")
