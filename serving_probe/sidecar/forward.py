@@ -44,9 +44,15 @@ def open_session(config: ProbeConfig) -> aiohttp.ClientSession:
 
 
 def upstream_url(base: str, raw_path: str) -> URL:
-    """The upstream's URL for a request target, its escapes left as they came."""
+    """The upstream's URL for a request target, its escapes left as they came.
+
+    A base that ends in `/v1`, as clients are given it, does not double the target's own.
+    """
     target = raw_path if raw_path.startswith("/") else URL(raw_path).raw_path_qs
-    return URL(base.rstrip("/") + target, encoded=True)
+    base = base.rstrip("/")
+    if target.startswith("/v1/"):
+        base = base.removesuffix("/v1")
+    return URL(base + target, encoded=True)
 
 
 def request_headers(request: web.Request) -> CIMultiDict[str]:
@@ -54,11 +60,13 @@ def request_headers(request: web.Request) -> CIMultiDict[str]:
     return _kept(request.headers, _NOT_UPSTREAM)
 
 
-def start_response(upstream: aiohttp.ClientResponse, keeps_length: bool) -> web.StreamResponse:
-    """An answer with the upstream's status and headers, not yet sent."""
+def start_response(
+    upstream: aiohttp.ClientResponse, without: tuple[str, ...] = ()
+) -> web.StreamResponse:
+    """An answer with the upstream's status and headers but those named, not yet sent."""
     headers = _kept(upstream.headers, _HOP_BY_HOP)
-    if not keeps_length:
-        headers.popall("Content-Length", None)
+    for name in without:
+        headers.popall(name, None)
     return web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=headers)
 
 
@@ -77,7 +85,7 @@ async def pass_through(
     except (aiohttp.ClientError, TimeoutError) as error:
         return unreachable(config, error)
     async with upstream:
-        response = start_response(upstream, keeps_length=True)
+        response = start_response(upstream)
         await response.prepare(request)
         try:
             async for data in upstream.content.iter_any():

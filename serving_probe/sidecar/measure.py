@@ -142,6 +142,7 @@ class Measurer:
                 headers=headers,
                 data=body,
                 allow_redirects=False,
+                auto_decompress=True,  # an upstream may compress against our wish
             )
         except (aiohttp.ClientError, TimeoutError) as error:
             measurement.recorder.end(Outcome.FAILED, "upstream_unreachable")
@@ -160,7 +161,12 @@ async def _carry(
     measurement.add({Gen.HTTP_STATUS: upstream.status})
     recorder = measurement.recorder
     is_stream = upstream.content_type == "text/event-stream"
-    response = start_response(upstream, keeps_length=not (is_stream and hides_usage))
+    altered: list[str] = []
+    if "Content-Encoding" in upstream.headers:
+        altered += ["Content-Encoding", "Content-Length"]
+    elif is_stream and hides_usage:
+        altered.append("Content-Length")
+    response = start_response(upstream, tuple(altered))
     response.headers.setdefault(core.REQUEST_ID, measurement.request_id)
     await response.prepare(request)
     try:

@@ -1,4 +1,4 @@
-"""The replay's tests share the scripted upstream with the probe's."""
+"""The replay's tests share the scripted servers with the probe's."""
 
 import sys
 from collections.abc import Iterator
@@ -8,10 +8,16 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "probe"))
 
-from scripted import Upstream
+from scripted import Receiver, Upstream
 
 
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
     with Upstream() as server:
+        yield server
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
         yield server
