@@ -1,0 +1,1 @@
+"""Turns new segments into published relations by running the SQL models over units of data."""
