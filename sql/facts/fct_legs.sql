@@ -45,65 +45,10 @@ seen as (
     having bool_or(name in ('prefill', 'kv_transfer', 'decode'))
 ),
 
-chunk_counts as (
-    select
-        request_key,
-        attempt,
-        max(n_chunks) as n_chunks
-    from int_streams
-    group by request_key, attempt
-),
-
-decoded as (
-    select distinct
-        request_key,
-        attempt
-    from spans
-    where name = 'decode'
-),
-
--- Attempts that got chunks from a decode nobody reported.
+-- Attempts that got chunks from a decode nobody reported, waited for long enough.
 undecoded as (
-    select
-        int_attempts.request_key,
-        int_attempts.request_id,
-        int_attempts.tenant_id,
-        int_attempts.attempt,
-        int_attempts.trace_id,
-        int_attempts.ended_unix_ns,
-        max(seen.ended_unix_ns) filter (where seen.role in ('prefill', 'unified'))
-            as prefill_ended_ns,
-        max_by(seen.worker_id, seen.started_unix_ns)
-        filter (where seen.role in ('decode', 'unified')) as decode_worker_id,
-        bool_or(seen.role in ('decode', 'unified')) as has_decode_leg
-    from int_attempts
-    inner join chunk_counts
-        on
-            int_attempts.request_key = chunk_counts.request_key
-            and int_attempts.attempt = chunk_counts.attempt
-    inner join seen
-        on
-            int_attempts.request_key = seen.request_key
-            and int_attempts.attempt = seen.attempt
-    left join decoded
-        on
-            int_attempts.request_key = decoded.request_key
-            and int_attempts.attempt = decoded.attempt
-    where
-        chunk_counts.n_chunks >= 2
-        and decoded.request_key is null
-        and not exists (
-            from watermark
-            where received_unix_ns < int_attempts.ended_unix_ns + missing_leg_grace_ns()
-        )
-    group by
-        int_attempts.request_key,
-        int_attempts.request_id,
-        int_attempts.tenant_id,
-        int_attempts.attempt,
-        int_attempts.trace_id,
-        int_attempts.ended_unix_ns
-    having prefill_ended_ns < int_attempts.ended_unix_ns
+    select * from int_missing_decodes
+    where is_due
 ),
 
 completed as (
@@ -133,7 +78,7 @@ completed as (
         attempt,
         'decode' as role,
         trace_id,
-        prefill_ended_ns as started_unix_ns,
+        prefill_ended_unix_ns as started_unix_ns,
         ended_unix_ns,
         true as is_inferred
     from undecoded

@@ -1,35 +1,45 @@
--- Which request the new rows say their trace belongs to.
--- Grain: one row per trace of the new spans and scores. The key is tenant/request where a root
--- span names a request, else trace/<trace id>; of several roots in one trace the latest to start
--- decides.
+-- Which request the new rows say their trace belongs to: it will be computed anew.
+-- Grain: one row per trace of the new spans and scores, and of attempts whose missing decode is no
+-- longer waited for. The key is tenant/request where a root span names a request, else
+-- trace/<trace id>; of several roots in one trace the latest to start decides.
 -- unit: segment
 -- key: trace_id, request_key
 with span_traces as (
     select
         trace_id,
         max_by(request_key_of(tenant_id, request_id), (started_unix_ns, span_id))
-        filter (where is_root and request_id is not null)
-            as root_key
+        filter (where is_root and request_id is not null) as root_key
     from stg_spans
     group by trace_id
 ),
 
-score_traces as (
-    select distinct
-        trace_id,
+scored_traces as (
+    select
+        coalesce(stg_scores.trace_id, request_map.trace_id) as trace_id,
         null::varchar as root_key
     from stg_scores
-    where trace_id is not null
+    left join request_map on stg_scores.request_key = request_map.request_key
+),
+
+due_traces as (
+    select
+        trace_id,
+        null::varchar as root_key
+    from int_missing_decodes
+    where not is_due and due_unix_ns <= (select max(segments.received_unix_ns) from segments)
 ),
 
 traces as (
     select * from span_traces
     union all
-    select * from score_traces
+    select * from scored_traces
+    union all
+    select * from due_traces
 )
 
 select
     trace_id,
     coalesce(max(root_key), trace_key_of(trace_id)) as request_key
 from traces
+where trace_id is not null
 group by trace_id

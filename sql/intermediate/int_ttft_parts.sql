@@ -30,7 +30,7 @@ seen as (
         int_attempts.request_key,
         int_attempts.attempt,
         int_attempts.arrived_unix_ns as arrived_ns,
-        streams.ttft_s as ttft_gateway_s,
+        gateway_streams.ttft_s as ttft_gateway_s,
         case
             when phases.first_token_ns >= int_attempts.arrived_unix_ns
                 then seconds_between(int_attempts.arrived_unix_ns, phases.first_token_ns)
@@ -43,11 +43,11 @@ seen as (
         phases.decode_started_ns,
         phases.first_token_ns
     from int_attempts
-    left join int_streams as streams
+    left join int_streams as gateway_streams
         on
-            int_attempts.request_key = streams.request_key
-            and int_attempts.attempt = streams.attempt
-            and streams.viewpoint = 'gateway'
+            int_attempts.request_key = gateway_streams.request_key
+            and int_attempts.attempt = gateway_streams.attempt
+            and gateway_streams.viewpoint = 'gateway'
     left join phases
         on
             int_attempts.request_key = phases.request_key
