@@ -40,7 +40,8 @@ class Warehouse:
             relation = con.sql(query, params=dict(parameters or {}))
             if relation is None:
                 raise QueryFailedError("the query gives no rows: ask with a SELECT.")
-            return relation.pl()
+            frame: pl.DataFrame = relation.pl()
+            return frame
         except duckdb.Error as error:
             raise QueryFailedError(f"the query failed: {error}") from error
         finally:

@@ -15,7 +15,7 @@ def publish(work: Workspace, warehouse: Path) -> None:
     fresh = warehouse.with_name(f".{warehouse.name}.{uuid4().hex}.tmp")
     try:
         work.export(fresh)
-        os.replace(fresh, warehouse)
+        fresh.replace(warehouse)
     finally:
         fresh.unlink(missing_ok=True)
     folder = os.open(warehouse.parent, os.O_RDONLY)

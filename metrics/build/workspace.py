@@ -48,7 +48,8 @@ class Workspace:
             self._start_over(path)
         for name, columns in (_BOOKKEEPING | PENDING).items():
             self.con.execute(f"create table if not exists store.main.{name} ({columns})")
-        self.is_ledger_new = any([self._set_ledger(*entry) for entry in ledger.items()])
+        changed = [self._set_ledger(*entry) for entry in ledger.items()]
+        self.is_ledger_new = any(changed)
         self._create_model_tables()
 
     def close(self) -> None:
@@ -141,7 +142,7 @@ class Workspace:
 
     def advance_watermark(self) -> None:
         """Note how far the record reaches now."""
-        row = self.con.execute(
+        [reached] = self.con.execute(
             "select max(received_unix_ns) from ("
             " select received_unix_ns from store.watermark"
             " union all select received_unix_ns from memory.unit.segments)"
