@@ -19,6 +19,10 @@ def pages_needed(seq: Sequence, role: Role) -> int:
 
 def refusal(seq: Sequence, role: Role, config: ModelConfig, n_pages: int) -> str | None:
     """Why the sequence can never run in a pool of `n_pages`; None when it can."""
+    if seq.transfer is None and role is Role.DECODE:
+        return "a decode worker computes no prompts: send it handoffs."
+    if seq.transfer is not None and role is not Role.DECODE:
+        return f"a {role} worker takes no handoffs: send it prompts."
     n_tokens = len(seq.prompt) + seq.sampling.max_tokens
     if not seq.prompt:
         return "the prompt is empty: at least one token is needed."

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 from serving_probe.contract import Role
-from serving_probe.emit import context_from
 from serving_probe.stack.admission import pages_needed, refusal
 from serving_probe.stack.arrivals import Arrivals
 from serving_probe.stack.core import (
@@ -33,7 +32,7 @@ from serving_probe.stack.model.llama import Model, OnLayer, Row
 from serving_probe.stack.sampling import choose_token, finish_reason
 from serving_probe.stack.scheduler import POLICIES, Batch, Budget, Prompt, State
 from serving_probe.stack.sequence import Sequence
-from serving_probe.stack.transfer.link import Link, Transfer, TransferState
+from serving_probe.stack.transfer.link import Link, TransferState
 
 
 class Engine:
@@ -103,46 +102,18 @@ class Engine:
         """All sequences that haven't ended here."""
         return (*self._prompts.values(), *self._arrivals, *self._decoding.values())
 
-    def submit_prefill(self, message: Prefill) -> None:
-        """Queue a prompt, or answer `Failed` when it can never run here."""
-        seq = Sequence(
-            attempt_id=message.attempt_id,
-            context=context_from(message.traceparent),
-            prompt=message.token_ids,
-            sampling=message.sampling,
-            dispatched_ns=message.dispatched_unix_ns,
-            cache_scope=message.cache_scope,
-            received_ns=time.time_ns(),
-        )
+    def submit(self, message: Prefill | Decode) -> None:
+        """Queue a prompt or a handed-over sequence; `Failed` when it can never run here."""
+        seq = Sequence.of(message)
         reason = self._refusal(seq)
-        if self._role is Role.DECODE:
-            reason = f"{self._worker_id} is a decode worker and computes no prompts."
         if reason:
-            self._fail(seq, reason)
-            return
-        seq.hashes = self._hashes(seq.prompt, seq.cache_scope)
-        self._prompts[seq.attempt_id] = seq
-
-    def submit_decode(self, message: Decode) -> None:
-        """Queue a handed-over sequence, or answer `Failed` when it can never run here."""
-        seq = Sequence(
-            attempt_id=message.attempt_id,
-            context=context_from(message.traceparent),
-            prompt=message.token_ids,
-            sampling=message.sampling,
-            dispatched_ns=message.dispatched_unix_ns,
-            generated=[message.first_token],
-            n_inherited=1,
-            transfer=Transfer.offered(message.export),
-            received_ns=time.time_ns(),
-        )
-        reason = self._refusal(seq)
-        if self._role is not Role.DECODE:
-            reason = f"{self._worker_id} is a {self._role} worker and takes no handoffs."
-        if reason:
-            self._fail(seq, reason)
-            return
-        self._arrivals.add(seq)
+            self._drop(seq, "refused")
+            self._outbox.append(Failed(seq.attempt_id, self._worker_id, reason))
+        elif seq.transfer is not None:
+            self._arrivals.add(seq)
+        else:
+            seq.hashes = self._hashes(seq.prompt, seq.cache_scope)
+            self._prompts[seq.attempt_id] = seq
 
     def refuse(self, message: Prefill | Decode, reason: str) -> None:
         """Answer `Failed` to a message that comes at the wrong time."""
@@ -167,10 +138,11 @@ class Engine:
         self._ledger.release(self._link.release(lease_id))
         self._leases = {a: lease for a, lease in self._leases.items() if lease != lease_id}
 
-    def abort_all(self) -> None:
-        """Drop everything, for a shutdown; what was consumed still goes out as spans."""
+    def abort_all(self, reason: str) -> None:
+        """Fail everything, for a shutdown; what was consumed still goes out as spans."""
         for seq in self.running:
             self.abort(seq.attempt_id)
+            self._outbox.append(Failed(seq.attempt_id, self._worker_id, reason))
         for lease_id in tuple(self._leases.values()):
             self.release(lease_id)
 
@@ -322,10 +294,6 @@ class Engine:
         self._ledger.release(seq.pages)
         if seq.transfer is not None and not seq.transfer.state.is_final:
             self._let_go(seq.transfer.export)
-
-    def _fail(self, seq: Sequence, reason: str) -> None:
-        self._drop(seq, "refused")
-        self._outbox.append(Failed(seq.attempt_id, self._worker_id, reason))
 
     def _let_go(self, export: KvExport) -> None:
         self._outbox.append(Release(export.lease_id, export.worker_id))

@@ -3,11 +3,13 @@
 A record that the engine fills in; what goes out as spans is read from it by `legspans`.
 """
 
+import time
 from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
 
-from serving_probe.stack.core import BLOCK_TOKENS, Sampling
+from serving_probe.emit import context_from
+from serving_probe.stack.core import BLOCK_TOKENS, Decode, Prefill, Sampling
 from serving_probe.stack.meter import Spent
 from serving_probe.stack.transfer.link import Transfer
 
@@ -36,6 +38,25 @@ class Sequence:
     kv_ready_ns: int | None = None
     decode_started_ns: int | None = None
     last_token_ns: int | None = None
+
+    @classmethod
+    def of(cls, message: Prefill | Decode) -> "Sequence":
+        """A fresh sequence for a message that has just arrived."""
+        seq = cls(
+            attempt_id=message.attempt_id,
+            context=context_from(message.traceparent),
+            prompt=message.token_ids,
+            sampling=message.sampling,
+            dispatched_ns=message.dispatched_unix_ns,
+            received_ns=time.time_ns(),
+        )
+        if isinstance(message, Decode):
+            seq.generated = [message.first_token]
+            seq.n_inherited = 1
+            seq.transfer = Transfer.offered(message.export)
+        else:
+            seq.cache_scope = message.cache_scope
+        return seq
 
     @property
     def n_prompt_left(self) -> int:

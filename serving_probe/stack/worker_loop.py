@@ -37,6 +37,7 @@ _STATUS_S: Final = 0.25
 _IDLE_MS: Final = 200  # also how late a lease's end or a signal may be noticed
 _BLOCKED_MS: Final = 10
 _LINGER_MS: Final = 500
+_CLOSING: Final = "the worker is shutting down."
 
 
 def serve(config: WorkerConfig, is_stopped: Callable[[], bool]) -> None:
@@ -128,7 +129,7 @@ class _Loop:
 
     def close(self) -> None:
         """Drop what still runs, tell the router, let the socket go."""
-        self._engine.abort_all()
+        self._engine.abort_all(_CLOSING)
         for message in self._engine.take_messages():
             self._send(message)
         self._socket.close()
@@ -145,11 +146,9 @@ class _Loop:
     def _handle(self, message: ToWorker) -> None:
         match message:
             case Prefill() | Decode() if self._is_draining:
-                self._engine.refuse(message, "the worker is shutting down")
-            case Prefill():
-                self._engine.submit_prefill(message)
-            case Decode():
-                self._engine.submit_decode(message)
+                self._engine.refuse(message, _CLOSING)
+            case Prefill() | Decode():
+                self._engine.submit(message)
             case Abort():
                 self._engine.abort(message.attempt_id)
             case Release():

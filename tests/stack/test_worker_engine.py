@@ -44,11 +44,11 @@ def test_a_handoff_changes_no_token(model: Model, sampling: dict[str, float]) ->
         rig(model, Role.PREFILL) as first,
         rig(model, Role.DECODE) as second,
     ):
-        whole.engine.submit_prefill(request)
+        whole.engine.submit(request)
         expected = output(whole.run(), request.attempt_id)
-        first.engine.submit_prefill(request)
+        first.engine.submit(request)
         done = only(first.run(), PrefillDone)
-        second.engine.submit_decode(handoff(request, done))
+        second.engine.submit(handoff(request, done))
         messages = second.run()
         assert [done.first_token, *output(messages, request.attempt_id)] == expected
         assert len(expected) == 20
@@ -64,9 +64,9 @@ def test_a_handoff_changes_no_token(model: Model, sampling: dict[str, float]) ->
 def test_spans_tell_the_whole_way(model: Model) -> None:
     request = prefill(max_tokens=5)
     with rig(model, Role.PREFILL) as first, rig(model, Role.DECODE) as second:
-        first.engine.submit_prefill(request)
+        first.engine.submit(request)
         done = only(first.run(), PrefillDone)
-        second.engine.submit_decode(handoff(request, done))
+        second.engine.submit(handoff(request, done))
         second.run()
         assert [s.name for s in first.spans] == ["queue", "prefill"]
         assert [s.name for s in second.spans] == ["kv_transfer", "decode_wait", "decode"]
@@ -98,7 +98,7 @@ def test_spans_tell_the_whole_way(model: Model) -> None:
 def test_one_token_needs_no_handoff(model: Model) -> None:
     request = prefill(max_tokens=1)
     with rig(model, Role.PREFILL) as worker:
-        worker.engine.submit_prefill(request)
+        worker.engine.submit(request)
         done = only(worker.run(), PrefillDone)
         assert (done.finish_reason, done.export) == ("length", None)
         assert worker.pool.ledger.n_used == 0
@@ -107,12 +107,12 @@ def test_one_token_needs_no_handoff(model: Model) -> None:
 def test_a_stop_token_ends_the_output_and_is_its_last(model: Model) -> None:
     request = prefill(max_tokens=12)
     with rig(model, Role.UNIFIED) as worker:
-        worker.engine.submit_prefill(request)
+        worker.engine.submit(request)
         free_run = output(worker.run(), request.attempt_id)
         stop = free_run[-1]
         sampling = replace_struct(request.sampling, stop_token_ids=(stop,))
         stopped = replace_struct(request, attempt_id="stopped", sampling=sampling)
-        worker.engine.submit_prefill(stopped)
+        worker.engine.submit(stopped)
         messages = worker.run()
         assert output(messages, "stopped") == free_run[: free_run.index(stop) + 1]
         last = [m for m in messages if isinstance(m, Tokens)][-1]
@@ -122,11 +122,11 @@ def test_a_stop_token_ends_the_output_and_is_its_last(model: Model) -> None:
 def test_a_known_beginning_is_reused_and_gives_the_same_tokens(model: Model) -> None:
     with rig(model, Role.UNIFIED) as worker:
         first, again = prefill(max_tokens=6), prefill(max_tokens=6)
-        worker.engine.submit_prefill(first)
+        worker.engine.submit(first)
         messages = worker.run()
         stored = {h for m in messages if isinstance(m, KvStored) for h in m.block_hashes}
         expected = output(messages, first.attempt_id)
-        worker.engine.submit_prefill(again)
+        worker.engine.submit(again)
         messages = worker.run()
         assert output(messages, again.attempt_id) == expected
         counts = [m.reused_tokens for m in messages if isinstance(m, Tokens)]
@@ -139,9 +139,9 @@ def test_a_known_beginning_is_reused_and_gives_the_same_tokens(model: Model) -> 
 
 def test_another_tenant_reuses_nothing(model: Model) -> None:
     with rig(model, Role.UNIFIED) as worker:
-        worker.engine.submit_prefill(prefill(scope="a"))
+        worker.engine.submit(prefill(scope="a"))
         worker.run()
-        worker.engine.submit_prefill(prefill(scope="b"))
+        worker.engine.submit(prefill(scope="b"))
         worker.run()
         assert worker.named("prefill")[1].attrs["tokenmill.cache.reused_tokens"] == 0
 
@@ -149,9 +149,9 @@ def test_another_tenant_reuses_nothing(model: Model) -> None:
 def test_the_next_turn_reuses_the_answer_too(model: Model) -> None:
     with rig(model, Role.UNIFIED) as worker:
         first = prefill(max_tokens=30)
-        worker.engine.submit_prefill(first)
+        worker.engine.submit(first)
         answer = output(worker.run(), first.attempt_id)
-        worker.engine.submit_prefill(prefill((*PROMPT, *answer, 65)))
+        worker.engine.submit(prefill((*PROMPT, *answer, 65)))
         worker.run()
         reused = worker.named("prefill")[1].attrs["tokenmill.cache.reused_tokens"]
         assert reused == (len(PROMPT) + 29) // 16 * 16  # the last answer token has no KV yet
@@ -161,7 +161,7 @@ def test_a_long_prompt_in_chunks_gives_the_same_token(model: Model) -> None:
     request = prefill(PROMPT * 4, max_tokens=3)
     with rig(model, Role.UNIFIED) as whole, rig(model, Role.UNIFIED, max_prefill_tokens=50) as cut:
         for worker in (whole, cut):
-            worker.engine.submit_prefill(request)
+            worker.engine.submit(request)
             worker.run()
             assert_books(worker)
         assert output(cut.messages, request.attempt_id) == output(
@@ -173,7 +173,7 @@ def test_many_at_once_all_end_and_share_steps_exactly(model: Model) -> None:
     requests = [prefill(PROMPT[: 5 + 3 * i], max_tokens=3 + i) for i in range(10)]
     with rig(model, Role.UNIFIED, max_batch=4) as worker:
         for request in requests:
-            worker.engine.submit_prefill(request)
+            worker.engine.submit(request)
         for _ in range(6):
             worker.engine.step()
             assert_books(worker)
@@ -188,9 +188,9 @@ def test_many_at_once_all_end_and_share_steps_exactly(model: Model) -> None:
 
 def test_evictions_are_told(model: Model) -> None:
     with rig(model, Role.UNIFIED, n_pages=8) as worker:
-        worker.engine.submit_prefill(prefill(tuple(range(80)), max_tokens=4))
+        worker.engine.submit(prefill(tuple(range(80)), max_tokens=4))
         stored = set(only(worker.run(), KvStored).block_hashes)
-        worker.engine.submit_prefill(prefill(tuple(range(100, 200)), max_tokens=4))
+        worker.engine.submit(prefill(tuple(range(100, 200)), max_tokens=4))
         removed = set(only(worker.run(), KvRemoved).block_hashes)
         assert removed
         assert removed <= stored
@@ -200,10 +200,10 @@ def test_a_full_decode_pool_queues_in_order(model: Model) -> None:
     requests = [prefill(max_tokens=40) for _ in range(3)]  # 7 pages each
     with rig(model, Role.PREFILL) as first, rig(model, Role.DECODE, n_pages=8) as second:
         for request in requests:
-            first.engine.submit_prefill(request)
+            first.engine.submit(request)
         done = [m for m in first.run() if isinstance(m, PrefillDone)]
         for request, message in zip(requests, done, strict=True):
-            second.engine.submit_decode(handoff(request, message))
+            second.engine.submit(handoff(request, message))
         second.engine.step()
         assert (second.engine.n_running, second.engine.n_queued) == (1, 2)
         messages = second.run(500)
@@ -211,7 +211,7 @@ def test_a_full_decode_pool_queues_in_order(model: Model) -> None:
         assert finished == [request.attempt_id for request in requests]
         assert len(releases(messages)) == 3
         assert_books(second)
-        first.engine.abort_all()
+        first.engine.abort_all("closing")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_what_can_never_run_is_refused_in_a_sentence(
     model: Model, request_: object, reason: str
 ) -> None:
     with rig(model, Role.UNIFIED, n_pages=16) as worker:
-        worker.engine.submit_prefill(request_)
+        worker.engine.submit(request_)
         (failure,) = failures(worker.run())
         assert reason in failure
         assert "\n" not in failure
@@ -239,15 +239,15 @@ def test_what_can_never_run_is_refused_in_a_sentence(
 def test_the_wrong_kind_of_worker_refuses(model: Model) -> None:
     with rig(model, Role.PREFILL) as first, rig(model, Role.DECODE) as second:
         request = prefill()
-        second.engine.submit_prefill(request)
+        second.engine.submit(request)
         assert "computes no prompts" in failures(second.run())[0]
-        first.engine.submit_prefill(request)
+        first.engine.submit(request)
         done = only(first.run(), PrefillDone)
-        first.engine.submit_decode(handoff(request, done))
+        first.engine.submit(handoff(request, done))
         messages = first.run()
         assert "takes no handoffs" in failures(messages)[0]
         assert releases(messages) == [done.export.lease_id]
-        first.engine.abort_all()
+        first.engine.abort_all("closing")
 
 
 def test_an_abort_in_any_phase_leaves_spans_and_no_pages(model: Model) -> None:
@@ -256,8 +256,8 @@ def test_an_abort_in_any_phase_leaves_spans_and_no_pages(model: Model) -> None:
         rig(model, Role.PREFILL, max_prefill_tokens=32) as first,
         rig(model, Role.DECODE) as second,
     ):
-        first.engine.submit_prefill(computing)
-        first.engine.submit_prefill(waiting)
+        first.engine.submit(computing)
+        first.engine.submit(waiting)
         first.engine.step()
         first.engine.abort(waiting.attempt_id)
         first.engine.abort(computing.attempt_id)
@@ -269,11 +269,11 @@ def test_an_abort_in_any_phase_leaves_spans_and_no_pages(model: Model) -> None:
         assert first.pool.ledger.n_used == 0
 
         for request in (offered, decoding):
-            first.engine.submit_prefill(request)
+            first.engine.submit(request)
         done = [m for m in first.run() if isinstance(m, PrefillDone)]
-        second.engine.submit_decode(handoff(offered, done[0]))
+        second.engine.submit(handoff(offered, done[0]))
         second.engine.abort(offered.attempt_id)
-        second.engine.submit_decode(handoff(decoding, done[1]))
+        second.engine.submit(handoff(decoding, done[1]))
         for _ in range(6):
             second.engine.step()
         second.engine.abort(decoding.attempt_id)
@@ -298,7 +298,7 @@ def test_an_abort_in_any_phase_leaves_spans_and_no_pages(model: Model) -> None:
 
 def test_a_lease_that_nobody_releases_ends_by_itself(model: Model) -> None:
     with rig(model, Role.PREFILL, lease_s=0.01) as worker:
-        worker.engine.submit_prefill(prefill())
+        worker.engine.submit(prefill())
         done = only(worker.run(), PrefillDone)
         assert worker.pool.ledger.n_used == len(done.export.pages)
         until = time.monotonic() + 20
@@ -311,10 +311,10 @@ def test_a_lease_that_nobody_releases_ends_by_itself(model: Model) -> None:
 def test_an_expired_offer_fails_with_its_outcome(model: Model) -> None:
     request = prefill()
     with rig(model, Role.PREFILL) as first, rig(model, Role.DECODE) as second:
-        first.engine.submit_prefill(request)
+        first.engine.submit(request)
         done = only(first.run(), PrefillDone)
         late = replace_struct(done.export, ttl_s=0.0)
-        second.engine.submit_decode(handoff(request, replace_struct(done, export=late)))
+        second.engine.submit(handoff(request, replace_struct(done, export=late)))
         messages = second.run()
         assert "the lease of 0.0 s" in failures(messages)[0]
         assert releases(messages) == [late.lease_id]
@@ -322,7 +322,7 @@ def test_an_expired_offer_fails_with_its_outcome(model: Model) -> None:
         assert span.attrs["tokenmill.kv.outcome"] == "expired"
         assert span.attrs["error.type"] == "kv_transfer_expired"
         assert_books(second)
-        first.engine.abort_all()
+        first.engine.abort_all("closing")
 
 
 def replace_struct(struct: object, **changes: object) -> object:

@@ -172,6 +172,9 @@ def test_sigterm_in_mid_stream_flushes_and_unlinks(workers: Workers) -> None:
     process.join(60)
     assert process.exitcode == 0
     assert workers.segments() == []
+    failure = workers.until(Failed)[-1]
+    assert isinstance(failure, Failed)
+    assert failure.reason == "the worker is shutting down."
     decode = next(span for span in workers.sink.spans() if span.name == "decode")
     assert decode.attributes["error.type"] == "aborted"
     assert decode.attributes["tokenmill.device_seconds"] > 0

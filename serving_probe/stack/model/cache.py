@@ -28,9 +28,9 @@ def cache_folder(name: str) -> Path:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; it goes with the process, however that ends."""
-    with (folder / ".lock").open("w") as handle:
+def locked(target: Path) -> Iterator[None]:
+    """Hold the lock on making `target`; it goes with the process, however that ends."""
+    with target.with_name(f".{target.name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

@@ -98,7 +98,7 @@ def _byte_tokenizer() -> Tokenizer:
 
 def _bpe_tokenizer(path: Path) -> Tokenizer:
     if not path.exists():
-        with locked(path.parent):
+        with locked(path):
             if not path.exists():
                 source = open_gguf(gguf_path())
                 with whole_file(path) as draft:

@@ -41,7 +41,7 @@ def load_weights(config: ModelConfig, dtype: Precision) -> tuple[Tensors, str]:
     manifest_path = folder / f"weights-{dtype}.json"
     manifest = _valid_manifest(manifest_path, weights)
     if manifest is None:
-        with locked(folder):
+        with locked(weights):
             manifest = _valid_manifest(manifest_path, weights)
             if manifest is None:
                 manifest = _convert(config, dtype, weights, manifest_path)
