@@ -12,104 +12,29 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Final, Self
 
-from pydantic import BaseModel
-
 from serving_probe.emit import TelemetryConfig
 from serving_probe.stack.errors import FleetError
 from serving_probe.stack.kv.segment import sweep
+from serving_probe.stack.process import ChildProcess
 from serving_probe.stack.router_process import DRAIN_S, RouterConfig
 from serving_probe.stack.topology import Topology
 from serving_probe.stack.worker import WorkerConfig
 
 _LOOK_EVERY_S: Final = 0.05
-_FIRST_BACKOFF_S: Final = 0.25
-_LONGEST_BACKOFF_S: Final = 10.0
-_SETTLED_S: Final = 10.0  # a child that lived this long starts anew at the first backoff
-_GIVE_UP_AFTER: Final = 3
+_GIVE_UP_AFTER: Final = 3  # deaths while the stack has never been ready
+_OWN_FAULT: Final = 1  # exit code of a child that said why it can't run
 _FLUSH_S: Final = 6.0
 _LONGEST_IPC_PATH: Final = 100
 _ROUTER: Final = "router"
-
-
-@dataclass(slots=True)
-class _Child:
-    """One process of the fleet, over all its restarts."""
-
-    name: str
-    kind: str
-    settings: BaseModel
-    process: subprocess.Popen[bytes] | None = None
-    started_s: float = 0.0
-    n_quick_deaths: int = 0
-    restart_at_s: float = 0.0
-
-    def start(self, inherited: tuple[int, ...] = ()) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "serving_probe.stack.child", self.kind],
-            stdin=subprocess.PIPE,
-            pass_fds=inherited,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is the parent's to handle
-        )
-        self.started_s = time.monotonic()
-        self.tell(self.settings.model_dump_json())
-
-    def tell(self, line: str) -> None:
-        """Write one line to the child; one that is dying can't be told anything."""
-        process = self.process
-        if process is not None and process.stdin is not None:
-            with suppress(BrokenPipeError):
-                process.stdin.write(line.encode() + b"\n")
-                process.stdin.flush()
-
-    def has_died(self) -> bool:
-        return self.process is not None and self.process.poll() is not None
-
-    def buried(self, now_s: float) -> int:
-        """Take note of the death and set the time of the restart; returns the exit code."""
-        assert self.process is not None, "only what was started can die"
-        code = self.process.wait()
-        self._close_pipe()
-        self.process = None
-        is_quick = now_s - self.started_s < _SETTLED_S
-        self.n_quick_deaths = self.n_quick_deaths + 1 if is_quick else 1
-        backoff_s = _FIRST_BACKOFF_S * 2 ** (self.n_quick_deaths - 1)
-        self.restart_at_s = now_s + min(_LONGEST_BACKOFF_S, backoff_s)
-        return code
-
-    def send(self, signum: signal.Signals) -> None:
-        if self.process is not None:
-            self.process.send_signal(signum)
-
-    def wait(self, until_s: float) -> None:
-        """Wait for the child's end until then, and end it by force after."""
-        if self.process is None:
-            return
-        try:
-            self.process.wait(max(0.05, until_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._close_pipe()
-        self.process = None
-
-    def _close_pipe(self) -> None:
-        if self.process is not None and self.process.stdin is not None:
-            with suppress(BrokenPipeError):
-                self.process.stdin.close()
 
 
 class Fleet:
@@ -121,10 +46,11 @@ class Fleet:
         self._stop = threading.Event()
         self._started = threading.Event()
         self._fault: str | None = None
+        self._was_ready = False
         self._thread: threading.Thread | None = None
         self._socket: socket.socket | None = None
         self._port: int | None = None
-        self._children: list[_Child] = []
+        self._children: list[ChildProcess] = []
         self.shm_prefix = f"tm{secrets.token_hex(4)}"
 
     def __enter__(self) -> Self:
@@ -153,7 +79,7 @@ class Fleet:
     @property
     def pids(self) -> dict[str, int]:
         """Process id of each live child: `router`, and the workers by their ids."""
-        return {c.name: c.process.pid for c in self._children if c.process is not None}
+        return {c.name: c.pid for c in self._children if c.pid is not None}
 
     def start(self) -> None:
         """Take the port and start every process; raises `FleetError`, leaving nothing running."""
@@ -181,8 +107,8 @@ class Fleet:
                 raise FleetError(self._fault)
             if time.monotonic() > until_s:
                 raise FleetError(
-                    f"The stack wasn't ready within {timeout_s:g} s: look above for what its "
-                    "processes said, or allow more time."
+                    f"The stack wasn't ready within {timeout_s:g} s: allow more time, or use a "
+                    "smaller model."
                 )
             time.sleep(_LOOK_EVERY_S)
 
@@ -194,13 +120,13 @@ class Fleet:
             self._thread = None
         self._forget()
 
-    def _plan(self) -> Iterator[_Child]:
+    def _plan(self) -> Iterator[ChildProcess]:
         path = self._folder / "router"
         if len(str(path)) > _LONGEST_IPC_PATH:
             raise FleetError(f"The folder for temporary files is too long a path: {self._folder}.")
         assert self._socket is not None, "start() took the port"
         endpoint = f"ipc://{path}"
-        yield _Child(
+        yield ChildProcess(
             _ROUTER,
             "router",
             RouterConfig(
@@ -222,7 +148,7 @@ class Fleet:
                     shm_prefix=self.shm_prefix,
                     telemetry=self._telemetry,
                 )
-                yield _Child(worker_id, "worker", settings)
+                yield ChildProcess(worker_id, "worker", settings)
 
     # The supervisor thread
 
@@ -231,7 +157,7 @@ class Fleet:
             for child in self._children:
                 self._start_child(child)
             self._started.set()
-            while not self._stop.wait(_LOOK_EVERY_S):
+            while not self._stop.wait(_LOOK_EVERY_S) and self._fault is None:
                 self._look()
         except OSError as error:
             self._fault = f"A process of the stack could not be started: {error.strerror}."
@@ -239,7 +165,7 @@ class Fleet:
             self._started.set()
             self._end_all()
 
-    def _start_child(self, child: _Child) -> None:
+    def _start_child(self, child: ChildProcess) -> None:
         assert self._socket is not None, "start() took the port"
         child.start((self._socket.fileno(),) if child.kind == "router" else ())
 
@@ -252,29 +178,27 @@ class Fleet:
                 if child is router:
                     # Workers joined the router that died; new ones join the next.
                     for worker in self._children[1:]:
-                        worker.send(signal.SIGTERM)
+                        worker.terminate()
                 else:
                     router.tell(child.name)
-            elif child.process is None and now_s >= child.restart_at_s:
+            elif child.may_restart(now_s):
                 self._start_child(child)
 
-    def _mourn(self, child: _Child, code: int) -> None:
+    def _mourn(self, child: ChildProcess, code: int) -> None:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        sys.stderr.write(f"stack: {child.name} ended ({how}); it is started again\n")
-        if child.n_quick_deaths >= _GIVE_UP_AFTER:
-            self._fault = (
-                f"{child.name} ended {child.n_quick_deaths} times soon after its start ({how}): "
-                "what it said is above."
-            )
+        if self._was_ready:
+            sys.stderr.write(f"stack: {child.name} ended ({how}) and is started again\n")
+        elif code == _OWN_FAULT or child.n_quick_deaths >= _GIVE_UP_AFTER:
+            self._fault = child.last_words or f"{child.name} ended at its start ({how})."
 
     def _end_all(self) -> None:
         router, *workers = self._children
         if self._socket is not None:
             self._socket.close()  # from now on, who calls is refused instead of kept waiting
-        router.send(signal.SIGTERM)
+        router.terminate()
         router.wait(time.monotonic() + DRAIN_S + _FLUSH_S)
         for worker in workers:
-            worker.send(signal.SIGTERM)
+            worker.terminate()
         until_s = time.monotonic() + _FLUSH_S
         for worker in workers:
             worker.wait(until_s)
@@ -290,11 +214,16 @@ class Fleet:
         connection = http.client.HTTPConnection(self._topology.host, self.port, timeout=2.0)
         try:
             connection.request("GET", "/health")
-            return connection.getresponse().status == 200
+            is_up = connection.getresponse().status == 200
         except (OSError, http.client.HTTPException):
             return False
         finally:
             connection.close()
+        if is_up and not self._was_ready:
+            self._was_ready = True
+            for child in self._children:
+                child.speak_aloud()
+        return is_up
 
 
 def run_stack(
@@ -319,7 +248,9 @@ def run_stack(
                 draft = ready_file.with_name(f"{ready_file.name}.tmp")
                 draft.write_text(json.dumps({"url": fleet.url, "pid": os.getpid()}))
                 draft.replace(ready_file)
-            stopped.wait()
+            while not stopped.wait(_LOOK_EVERY_S):
+                if fleet.fault is not None:
+                    raise FleetError(fleet.fault)
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)

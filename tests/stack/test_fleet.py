@@ -246,7 +246,6 @@ def test_run_stack_ends_with_its_parent(
     )
     path.write_text(f'name = "t"\nmodel = "tiny"\nport = 0\n{groups}')
     ready = tmp_path / "ready.json"
-    before = set(SHM.iterdir())
     arguments = [str(path), sink.telemetry.endpoint, str(ready)]
     parent = subprocess.Popen([sys.executable, "-c", RUN, *arguments], start_new_session=True)
     until(ready.exists)
@@ -254,12 +253,32 @@ def test_run_stack_ends_with_its_parent(
     assert httpx.get(f"{url}/health").status_code == 200
     children = psutil.Process(parent.pid).children(recursive=True)
     assert len(children) >= 3
-    assert set(SHM.iterdir()) - before
+    mapped = {m.path for child in children for m in child.memory_maps()}
+    segments = [Path(path) for path in mapped if path.startswith(f"{SHM}/tm")]
+    assert len(segments) == 2
     parent.send_signal(signum)
     parent.wait(30)
     until(lambda: not any(_lives(child) for child in children))
-    assert {p.name for p in set(SHM.iterdir()) - before if p.name.startswith("tm")} == set()
+    assert not any(segment.exists() for segment in segments)
 
 
 def _lives(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("role", ["unified", None])
+def test_stack_that_cannot_start_says_why_in_one_sentence(
+    role: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """A cache folder that is a file: no model can be kept there."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("TOKENMILL_CACHE", str(blocked / "cache"))
+    smollm2 = topology(role=role).model_copy(update={"model": "smollm2"})
+    fleet = Fleet(smollm2, TelemetryConfig())
+    with pytest.raises(FleetError) as raised, fleet:
+        fleet.wait_ready(60)
+    assert "cache" in str(raised.value)
+    assert "Traceback" not in str(raised.value)
+    assert capfd.readouterr().err == ""
+    nothing_left(fleet, fleet.pids)
