@@ -20,6 +20,7 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import BaseModel, ConfigDict, Field
@@ -53,7 +54,11 @@ class Telemetry:
         self.config = config
         described = Resource.create(resource)
         base = config.endpoint.rstrip("/")
-        self._tracers = TracerProvider(resource=described, shutdown_on_exit=False)
+        # Whatever a caller's traceparent says: these spans are the measurement, and an attempt that
+        # a tracing client chose not to sample costs as much as any other.
+        self._tracers = TracerProvider(
+            resource=described, sampler=ALWAYS_ON, shutdown_on_exit=False
+        )
         self._ended = _EndedSpans()
         self._sent = _CountedExporter(
             OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=config.timeout_s)

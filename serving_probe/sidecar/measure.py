@@ -67,11 +67,18 @@ class Measurement:
         self._attrs.update(attrs)
 
     def open(self) -> str:
-        """Start the span; returns the `traceparent` that makes it the upstream's parent."""
+        """Start the span; returns the `traceparent` that makes it the upstream's parent.
+
+        The caller's decision not to sample goes on to the upstream; this span is made anyway.
+        """
         model = self._attrs.get(Gen.REQUEST_MODEL)
         name = f"{self._operation} {model}" if model else self._operation
         self._span = start_root(self._telemetry, name, self._parent, self.recorder)
-        return traceparent_of(self._span)
+        traceparent = traceparent_of(self._span)
+        caller = trace.get_current_span(self._parent).get_span_context()
+        if caller.is_valid and not caller.trace_flags.sampled:
+            return traceparent[:-2] + "00"
+        return traceparent
 
     def close(self) -> None:
         """End the span with all readings; the recorder has an outcome by now."""

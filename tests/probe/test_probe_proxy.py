@@ -113,6 +113,15 @@ def test_a_stream_is_passed_on_byte_for_byte_and_measured(
     }
 
 
+def test_an_unsampled_caller_is_measured_and_the_upstream_told_so(
+    upstream: Upstream, receiver: Receiver
+) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    through(upstream, receiver, ASKED, traceparent=f"00-{trace}-b7ad6b7169203331-00")
+    (span,) = receiver.spans
+    assert upstream.seen[0].headers["traceparent"] == f"00-{trace}-{span.span_id.hex()}-00"
+
+
 def test_usage_that_the_caller_asked_for_is_the_callers(
     upstream: Upstream, receiver: Receiver
 ) -> None:
