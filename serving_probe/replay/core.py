@@ -121,9 +121,9 @@ class ReplaySummary:
 
     n_sent: int
     n_by_outcome: dict[str, int]
-    input_tokens: int  # of attempts whose usage came
-    cached_tokens: int
-    output_tokens: int
+    input_tokens: int | None  # over the attempts whose usage came; None: none said
+    cached_tokens: int | None
+    output_tokens: int | None
     n_without_usage: int
     elapsed_s: float
     ttft_p50_s: float | None

@@ -7,13 +7,12 @@ the generator itself was is in the summary, so that its own faults can't pass fo
 import asyncio
 import gc
 import json
-import math
 import random
 import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 from uuid import uuid4
@@ -25,7 +24,8 @@ from serving_probe.replay.client import Client, Prepared, open_session
 from serving_probe.replay.core import Progress, ReplayConfig, ReplaySummary, Shape
 from serving_probe.replay.plan import Plan, plan_run
 from serving_probe.replay.prompts import Prompts
-from serving_probe.replay.record import Record, RecordFile
+from serving_probe.replay.record import RecordFile
+from serving_probe.replay.tally import Tally
 
 LOOKAHEAD: Final = 64
 """Requests whose text is made before they are due, so that making it can't delay a burst."""
@@ -94,7 +94,7 @@ class _Run:
         self._ready: deque[Prepared] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
-        self._tally = _Tally()
+        self._tally = Tally()
 
     async def run(self) -> ReplaySummary:
         """Send all, wait for all, sum up."""
@@ -107,7 +107,7 @@ class _Run:
         await self._drain()
         if self._failure is not None:
             raise self._failure
-        return self._tally.summary(self._config, self._plan, self._model, _since(started))
+        return self._tally.summary(self._model, _since(started), self._plan.notes, self._config.out)
 
     async def _send_all(self, started: float, started_unix_ns: int) -> None:
         while self._ready and not self._stop.is_set():
@@ -187,67 +187,6 @@ class _Run:
         if self._whims.random() >= self._config.cancel_ratio:
             return None
         return self._whims.randint(1, max(1, shape.output_tokens // 2))
-
-
-class _Tally:
-    """Running sums of a run; TTFTs are kept whole for exact percentiles."""
-
-    def __init__(self) -> None:
-        self.n_sent = 0
-        self.n_ended = 0
-        self._n_by_outcome: dict[str, int] = {}
-        self._tokens = [0, 0, 0]
-        self._n_without_usage = 0
-        self._ttft_s: list[float] = []
-        self._worst_lag_s: float | None = None
-
-    def add(self, record: Record) -> None:
-        """Count an ended attempt."""
-        self.n_ended += 1
-        outcome = record.outcome or "unknown"
-        self._n_by_outcome[outcome] = self._n_by_outcome.get(outcome, 0) + 1
-        if record.input_tokens is None:
-            self._n_without_usage += 1
-        else:
-            counts = (record.input_tokens, record.cached_tokens or 0, record.output_tokens or 0)
-            self._tokens = [a + b for a, b in zip(self._tokens, counts, strict=True)]
-        if record.ttft_s is not None:
-            self._ttft_s.append(record.ttft_s)
-        if record.sent_unix_ns is not None:
-            lag_s = (record.sent_unix_ns - record.scheduled_unix_ns) / 1e9
-            self._worst_lag_s = max(lag_s, self._worst_lag_s or lag_s)
-
-    def summary(
-        self, config: ReplayConfig, plan: Plan, model: str, elapsed_s: float
-    ) -> ReplaySummary:
-        """The run in numbers."""
-        ttft_s = sorted(self._ttft_s)
-        return ReplaySummary(
-            n_sent=self.n_sent,
-            n_by_outcome=dict(sorted(self._n_by_outcome.items())),
-            input_tokens=self._tokens[0],
-            cached_tokens=self._tokens[1],
-            output_tokens=self._tokens[2],
-            n_without_usage=self._n_without_usage,
-            elapsed_s=elapsed_s,
-            ttft_p50_s=quantile(ttft_s, 0.50),
-            ttft_p95_s=quantile(ttft_s, 0.95),
-            ttft_p99_s=quantile(ttft_s, 0.99),
-            worst_lag_s=self._worst_lag_s,
-            model=model,
-            notes=plan.notes,
-            out=config.out,
-        )
-
-
-def quantile(ordered: Sequence[float], level: float) -> float | None:
-    """The quantile of sorted values, linear between ranks; None when there are no values."""
-    if not ordered:
-        return None
-    rank = level * (len(ordered) - 1)
-    low = math.floor(rank)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (rank - low)
 
 
 async def _preflight(session: aiohttp.ClientSession, config: ReplayConfig) -> str:

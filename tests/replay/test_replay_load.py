@@ -13,8 +13,9 @@ from scripted import Upstream
 
 from serving_probe.errors import ReplayError
 from serving_probe.replay.core import Progress, ReplayConfig
-from serving_probe.replay.load import quantile, run_replay
+from serving_probe.replay.load import run_replay
 from serving_probe.replay.record import read_records
+from serving_probe.replay.tally import quantile
 
 
 def config(upstream: Upstream, tmp_path: Path, **fields: Any) -> ReplayConfig:
@@ -108,6 +109,7 @@ def test_ends_of_every_kind_are_explicit(upstream: Upstream, tmp_path: Path) -> 
             setattr(upstream, name, value)
         summary = run_replay(config(upstream, tmp_path, n_requests=3, **client))
         assert summary.n_by_outcome == {outcome: 3}, server
+        assert (summary.input_tokens, summary.n_without_usage) == (None, 3)
         for record in read_records(tmp_path / "r.jsonl"):
             assert record.error
             assert record.ended_unix_ns is not None

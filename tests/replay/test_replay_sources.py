@@ -8,9 +8,9 @@ import pytest
 
 from serving_probe.errors import TraceError, WorkloadError
 from serving_probe.replay.core import Lengths, ReplayConfig, Shape
-from serving_probe.replay.load import quantile
 from serving_probe.replay.plan import plan_run
 from serving_probe.replay.prompts import Prompts, count_tokens
+from serving_probe.replay.tally import quantile
 from serving_probe.replay.trace import read_trace
 from serving_probe.replay.workload import FOLDER, Workload, shipped_workloads
 

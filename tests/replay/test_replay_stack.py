@@ -35,7 +35,7 @@ def test_client_and_gateway_agree_request_by_request(receiver: Receiver, tmp_pat
         summary = run_replay(config)
     assert summary.n_sent == 24
     assert set(summary.n_by_outcome) == {"cancelled", "completed"}
-    assert summary.cached_tokens > 0  # sessions and system prompts give the cache work
+    assert summary.cached_tokens  # sessions and system prompts give the cache work
     roots = [attrs for span in receiver.spans if (attrs := attributes_of(span)).get(REQUEST_ID)]
     by_id = {attrs[REQUEST_ID]: attrs for attrs in roots}
     records = read_records(out)
