@@ -1,4 +1,8 @@
-"""The dashboard's entry: navigation, the filters that all pages share, then the page."""
+"""The dashboard's entry: navigation, the filters that all pages share, then the page.
+
+Pages lie in `views/`: a folder called `pages/` beside the entry would wake Streamlit's old
+discovery, which runs a page without this file and so without its filters.
+"""
 
 from pathlib import Path
 
@@ -11,8 +15,8 @@ st.set_page_config(
 )
 page = st.navigation(
     [
-        st.Page("pages/overview.py", title="Overview", icon=":material/monitoring:", default=True),
-        st.Page("pages/requests.py", title="Requests", icon=":material/list_alt:"),
+        st.Page("views/overview.py", title="Overview", icon=":material/monitoring:", default=True),
+        st.Page("views/requests.py", title="Requests", icon=":material/list_alt:"),
     ]
 )
 st.session_state["filters"] = sidebar()

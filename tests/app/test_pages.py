@@ -9,7 +9,7 @@ import app
 from tests.app.traffic import N_REQUESTS, SLOW_EVERY
 
 MAIN = Path(app.__file__).parent / "main.py"
-REQUESTS = "pages/requests.py"
+REQUESTS = "views/requests.py"
 
 
 @pytest.fixture
