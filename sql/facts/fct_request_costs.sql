@@ -11,7 +11,7 @@ with costs as (
         sum(direct_usd) as direct_usd,
         sum(idle_usd) as idle_usd,
         sum(shared_usd) as shared_usd,
-        count_if(direct_usd is null) as n_unpriced_slices
+        count(*) filter (where direct_usd is null) as n_unpriced_slices
     from fct_cost_slices
     group by request_key, attempt
 )
