@@ -111,6 +111,13 @@ class SloFile(_Part):
             raise ValueError(f"class {twice[0]!r} is defined more than once")
         return self
 
+    @model_validator(mode="after")
+    def _has_a_period(self) -> Self:
+        start, end = _unix_ns(self.valid_from), _unix_ns(self.valid_to)
+        if start is not None and end is not None and start >= end:
+            raise ValueError("valid_to must be later than valid_from")
+        return self
+
 
 def load_slo_classes(path: Path) -> pl.DataFrame:
     """Table `slo_classes` from a file, or from every `*.toml` of a folder, in name order.
