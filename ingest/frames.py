@@ -75,7 +75,7 @@ METRIC_ROWS: Final = pa.schema(
         ("point_value", pa.float64()),
         ("point_count", pa.uint64()),
         ("bucket_bounds", pa.list_(pa.float64())),
-        ("bucket_counts", pa.list_(pa.int64())),
+        ("bucket_counts", pa.list_(pa.uint64())),
     ]
 )
 

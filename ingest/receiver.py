@@ -4,6 +4,7 @@ It wires the room's parts together and knows none of their business.
 """
 
 import importlib
+import os
 import signal
 import socket
 import threading
@@ -19,8 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from ingest.commit import CommitLimits, Committer, Decode
 from ingest.dialects import Dialects
 from ingest.errors import ReceiverError
+from ingest.frames import Signal
 from ingest.otlp_http import HttpLimits, OtlpHttp
 from ingest.quarantine import Quarantine
+from ingest.rows import segment_rows
 from ingest.segments import Store
 
 Ready = Callable[[str], None]
@@ -58,12 +61,12 @@ class ReceiverConfig(BaseModel):
 def run_receiver(config: ReceiverConfig, ready: Ready | None = None) -> None:
     """Receive until SIGTERM or SIGINT; every body that was taken is durable when this returns.
 
-    Raises StoreError, DialectError or ReceiverError, with nothing started.
+    Raises StoreError, DialectError or ReceiverError with nothing started, and ReceiverError if the
+    writer dies: a supervisor should start anew, for the senders still have what wasn't answered.
     """
     dialects = Dialects.load(*config.dialects)
-    store = Store.open(config.store)
     with _listening(config.host, config.port) as listener:
-        receiver = _Receiver(config, store, dialects)
+        receiver = _Receiver(config, Store.open(config.store), dialects)
         try:
             receiver.serve(listener, ready)
         finally:
@@ -77,6 +80,8 @@ class _Receiver:
             store.path / "quarantine", config.quarantine_files, config.quarantine_bytes
         )
         decode: Decode = importlib.import_module(_ROUTES[config.decoder]).decode
+        for each in Signal:  # pyarrow's first use imports for a second: not in a sender's time
+            segment_rows(decode(each, [b""]), dialects, [0], config.name)
         self._committer = Committer(
             store.writer(config.name),
             config.name,
@@ -97,10 +102,17 @@ class _Receiver:
                 lifespan="off",
                 limit_concurrency=self._config.max_connections,
                 timeout_graceful_shutdown=10,
+                timeout_keep_alive=75,  # over any exporter's interval: a reused socket is open
             ),
             ready=(lambda: ready(url)) if ready else None,
+            is_healthy=lambda: self._committer.is_running,
         )
         server.run(sockets=[listener])
+        if not self._committer.is_running:
+            raise ReceiverError(
+                "the writer died (its traceback is above): nothing acknowledged is lost, start "
+                "the receiver again"
+            )
 
     def stats(self) -> dict[str, Any]:
         """What `/stats` shows: counters since the start, and what waits now."""
@@ -118,11 +130,21 @@ class _Receiver:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which tells when it listens and ends a signal with a normal return."""
+    """uvicorn's server, which tells when it listens, ends when it isn't healthy any more, and ends
+    a signal with a normal return."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        ready: Callable[[], None] | None,
+        is_healthy: Callable[[], bool],
+    ) -> None:
         super().__init__(config)
         self._ready = ready
+        self._is_healthy = is_healthy
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or not self._is_healthy()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -148,9 +170,11 @@ def _listening(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=512)
     except OSError as error:
+        number = error.errno or 0  # negative: the name can't be resolved
+        why = os.strerror(number) if number > 0 else error.strerror
         raise ReceiverError(
-            f"can't listen on {host}:{port}: {error.strerror}: stop what has it, or choose another "
-            "with --otlp-port"
+            f"can't listen on {host}:{port}: {why}: stop what has it, or choose another with "
+            "--otlp-port"
         ) from error
 
 

@@ -24,7 +24,7 @@ FLAG: Final = "tokenmill.ingest.flag"
 REPAIR: Final = "tokenmill.ingest.repair"
 """Left-over attribute that says what was wrong and dropped, comma-separated."""
 
-_MAX_NS: Final = 2**63 - 1
+_MAX_INT64: Final = 2**63 - 1
 _NO_RECORDED_VALUE: Final = 1
 _MIX: Final = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 """Multipliers of MurmurHash3's 64-bit finaliser (A. Appleby)."""
@@ -140,10 +140,10 @@ class _Rows:
             "point_unix_ns": self._time("unix_ns"),
             "point_value": pc.if_else(has_value, value, pa.scalar(None, value.type)),
             "point_count": _in_range(
-                pc.if_else(has_value, count, pa.scalar(None, count.type)), 0, _MAX_NS
+                pc.if_else(has_value, count, pa.scalar(None, count.type)), 0, _MAX_INT64
             ),
             "bucket_bounds": self._row("bucket_bounds"),
-            "bucket_counts": self._row("bucket_counts"),
+            "bucket_counts": _int64_lists(self._row("bucket_counts")),
         }
         return np.ones(self.n, dtype=bool)
 
@@ -230,10 +230,10 @@ class _Rows:
     def _time(self, name: str) -> pa.Array:
         """Unix ns; 0 is OTLP's "unknown", and what no int64 holds is unknown and flagged."""
         raw = self._row(name)
-        over = pc.greater(raw, pa.scalar(_MAX_NS, pa.uint64())).to_numpy(zero_copy_only=False)
+        over = pc.greater(raw, pa.scalar(_MAX_INT64, pa.uint64())).to_numpy(zero_copy_only=False)
         if over.any():
             self.dropped.append((np.flatnonzero(over), "time_out_of_range"))
-        return _in_range(raw, 1, _MAX_NS).cast(pa.int64())
+        return _in_range(raw, 1, _MAX_INT64).cast(pa.int64())
 
     def _optional_id(self, name: str, size: int) -> pa.Array:
         """An id that may be missing; a wrong one is dropped, flagged and counted as repaired."""
@@ -283,6 +283,18 @@ def _scatter(values: pa.Array, owner: Ints, n: int) -> pa.Array:
     slot = np.full(n, -1, dtype=np.int64)
     slot[owner] = np.arange(len(owner))
     return values.take(pa.array(slot, mask=slot < 0))
+
+
+def _int64_lists(lists: pa.ListArray) -> pa.Array:
+    """Lists of uint64 as int64; NULL where one of the numbers doesn't fit."""
+    try:
+        return lists.cast(pa.list_(pa.int64()))
+    except pa.ArrowInvalid:
+        fitting = [
+            None if many is None or any(one > _MAX_INT64 for one in many) else many
+            for many in lists.to_pylist()
+        ]
+        return pa.array(fitting, pa.list_(pa.int64()))
 
 
 def _not_empty(values: pa.Array) -> pa.Array:

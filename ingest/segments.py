@@ -17,12 +17,13 @@ from ingest.errors import ReceiverError, StoreError
 from ingest.schema import FORMAT_VERSION, SEGMENT
 
 
-def _leaf_paths(schema: pa.Schema) -> list[str]:
-    """Parquet's names of the columns; an empty file's footer is the one place that has them."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), sink)
-    footer = pq.read_metadata(pa.BufferReader(sink.getvalue()))
-    return [footer.schema.column(index).path for index in range(len(footer.schema))]
+def _leaf_paths(name: str, kind: pa.DataType) -> list[str]:
+    """Parquet's names of the leaves of a column."""
+    if pa.types.is_list(kind):
+        return _leaf_paths(f"{name}.list.element", kind.value_type)
+    if pa.types.is_struct(kind):
+        return [path for field in kind for path in _leaf_paths(f"{name}.{field.name}", field.type)]
+    return [name]
 
 
 _GAPS: Final = {
@@ -31,7 +32,7 @@ _GAPS: Final = {
 }
 """Two bytes a gap instead of two and a half; such columns can't be dictionary-encoded as well."""
 
-_PATHS: Final = _leaf_paths(SEGMENT)
+_PATHS: Final = [path for field in SEGMENT for path in _leaf_paths(field.name, field.type)]
 _STATISTICS: Final = ["received_unix_ns", "bucket", "start_unix_ns", "end_unix_ns"]
 """Columns readers prune by; in a small file the others' statistics weigh more than the rows."""
 
