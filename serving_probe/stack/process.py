@@ -57,7 +57,7 @@ class ChildProcess:
             stderr=subprocess.PIPE,
             pass_fds=inherited,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,  # Ctrl-C is the parent's to handle
+            process_group=0,  # Ctrl-C is the parent's to handle; a session would void `nice`
         )
         assert self._process.stderr is not None, "asked for"
         self._listener = threading.Thread(
