@@ -287,7 +287,8 @@ class Engine:
             return
         self._spans.kv_transfer(seq, now_ns, f"kv_transfer_{transfer.state}")
         self._ledger.release(seq.pages)
-        self._outbox.append(Failed(seq.attempt_id, self._worker_id, transfer.reason))
+        error_type = f"kv_transfer_{transfer.state}"
+        self._outbox.append(Failed(seq.attempt_id, self._worker_id, transfer.reason, error_type))
 
     def _drop(self, seq: Sequence, error: str) -> None:
         self._spans.cut_short(seq, time.time_ns(), error)
