@@ -145,7 +145,9 @@ select
         streams.flags,
         kept_flags([
             case
-                when coalesce(attempts.output_tokens, streams.output_tokens) is null
+                when
+                    coalesce(attempts.output_tokens, streams.output_tokens) is null
+                    and (attempts.outcome = 'completed' or streams.n_chunks > 0)
                     then 'usage_missing'
             end,
             case

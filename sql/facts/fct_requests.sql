@@ -84,6 +84,7 @@ criteria as (
             else e2e_ns > e2e_limit_s * 1e9
         end as is_e2e_missed,
         case
+            when outcome in ('failed', 'timed_out', 'rejected', 'cancelled') then 'outcome'
             when slo_class is null then 'no_class'
             when not is_stream then 'not_streamed'
             when n_chunks = 0 then 'end'

@@ -74,7 +74,8 @@ select
     ) as ttft_s,
     kept_flags([
         case
-            when said_output_tokens is null and chunk_tokens is not null then 'usage_estimated'
+            when said_output_tokens is null and list_sum(chunk_tokens) is not null
+                then 'usage_estimated'
         end,
         case when n_chunks > 0 and chunk_tokens is null then 'chunk_tokens_unknown' end,
         case
