@@ -5,10 +5,13 @@ nor on who else is in the batch. A handoff between two tokens doesn't change wha
 """
 
 import random
+from typing import Final
 
 import torch
 
 from serving_probe.stack.core import Sampling
+
+_FEW: Final = 1024  # finding these among 49,152 takes a tenth of sorting all
 
 
 def choose_token(logits: torch.Tensor, sampling: Sampling, n_generated: int) -> int:
@@ -18,7 +21,7 @@ def choose_token(logits: torch.Tensor, sampling: Sampling, n_generated: int) -> 
     probabilities = torch.softmax(logits / sampling.temperature, dim=-1)
     order = None
     if sampling.top_p < 1.0:
-        probabilities, order = probabilities.sort(descending=True)
+        probabilities, order = _likeliest(probabilities, sampling.top_p)
         before = probabilities.cumsum(0) - probabilities
         probabilities = probabilities.masked_fill(before >= sampling.top_p, 0.0)
         probabilities[0] = probabilities[0].clamp(min=1e-30)  # top_p = 0 still keeps the best
@@ -26,6 +29,15 @@ def choose_token(logits: torch.Tensor, sampling: Sampling, n_generated: int) -> 
     drawn = random.Random(f"{sampling.seed}/{n_generated}").random() * steps[-1]
     index = int(torch.searchsorted(steps, drawn, right=True).clamp(max=len(steps) - 1))
     return index if order is None else int(order[index])
+
+
+def _likeliest(probabilities: torch.Tensor, mass: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probabilities in falling order with their tokens, at least as many as make up `mass`."""
+    if len(probabilities) > _FEW:
+        few, order = probabilities.topk(_FEW)
+        if few.sum() > mass:
+            return few, order
+    return probabilities.sort(descending=True)
 
 
 def finish_reason(

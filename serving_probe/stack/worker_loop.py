@@ -9,7 +9,7 @@ import torch
 import zmq
 from opentelemetry.metrics import Observation
 
-from serving_probe.contract import BLOCK_STATE, PHASE, Leg, Metric
+from serving_probe.contract import BLOCK_STATE, PHASE, Leg, Metric, Role
 from serving_probe.emit import Telemetry
 from serving_probe.stack.core import (
     Abort,
@@ -45,7 +45,7 @@ def serve(config: WorkerConfig, is_stopped: Callable[[], bool]) -> None:
     # Two threads on busy cores are several times slower than one: they spin on each other.
     torch.set_num_threads(1)
     dtype, _ = resolve_dtype(config.dtype)
-    model = load_model(config.model, dtype)
+    model = load_model(config.model, dtype, is_packed=config.role is not Role.PREFILL)
     incarnation = uuid4().hex[:8]
     shape = PageShape.of(model_config(config.model), model.model_hash, dtype)
     pool = PagePool(f"{config.shm_prefix}-{config.worker_id}-{incarnation}", shape, config.n_pages)

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from serving_probe.stack.core import BLOCK_TOKENS
 from serving_probe.stack.model.config import ModelConfig, Precision, model_config
+from serving_probe.stack.model.linear import Linear
 from serving_probe.stack.model.weights import TORCH_DTYPES, Tensors, load_weights
 
 OnLayer = Callable[[int], None]
@@ -29,29 +30,47 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class _Layer:
     attn_norm: torch.Tensor
-    qkv: torch.Tensor
-    out: torch.Tensor
+    qkv: Linear
+    out: Linear
     mlp_norm: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
+    gate_up: Linear
+    down: Linear
 
 
 class Model:
     """A Llama ready to compute; stateless but for its weights."""
 
     def __init__(
-        self, config: ModelConfig, dtype: Precision, tensors: Tensors, model_hash: str
+        self,
+        config: ModelConfig,
+        dtype: Precision,
+        tensors: Tensors,
+        model_hash: str,
+        *,
+        is_packed: bool = False,
     ) -> None:
+        """`is_packed` holds the weights a second time, for quicker small batches (`linear`)."""
         self.config = config
         self.dtype = dtype
         self.model_hash = model_hash
         self._embed = tensors["embed"]
         self._norm = tensors["norm"]
-        parts = _Layer.__slots__
-        self._layers = [
-            _Layer(**{part: tensors[f"layers.{i}.{part}"] for part in parts})
-            for i in range(config.n_layers)
-        ]
+        self._head = Linear(self._embed, is_packed=is_packed)
+
+        def layer(i: int) -> _Layer:
+            def linear(part: str) -> Linear:
+                return Linear(tensors[f"layers.{i}.{part}"], is_packed=is_packed)
+
+            return _Layer(
+                attn_norm=tensors[f"layers.{i}.attn_norm"],
+                qkv=linear("qkv"),
+                out=linear("out"),
+                mlp_norm=tensors[f"layers.{i}.mlp_norm"],
+                gate_up=linear("gate_up"),
+                down=linear("down"),
+            )
+
+        self._layers = [layer(i) for i in range(config.n_layers)]
         self._cos, self._sin = _rotary(config)
 
     @torch.inference_mode()
@@ -69,7 +88,7 @@ class Model:
         x = functional.embedding(batch.token_ids, self._embed)  # [tokens, d_model]
         last_layer = len(self._layers) - 1
         for i, layer in enumerate(self._layers):
-            qkv = functional.linear(self._normed(x, layer.attn_norm), layer.qkv)
+            qkv = layer.qkv(self._normed(x, layer.attn_norm))
             query, key, value = self._heads(qkv, cos, sin)
             batch.write(i, key, value)
             if on_layer is not None:
@@ -77,12 +96,10 @@ class Model:
             mixed = batch.attend(i, query, key, value)
             if i == last_layer:  # only each row's last token goes on to the head
                 x, mixed = x[batch.last], mixed[batch.last]
-            x = x + functional.linear(mixed, layer.out)
-            gate, up = functional.linear(self._normed(x, layer.mlp_norm), layer.gate_up).chunk(
-                2, dim=-1
-            )
-            x = x + functional.linear(functional.silu(gate) * up, layer.down)
-        return functional.linear(self._normed(x, self._norm), self._embed).float()
+            x = x + layer.out(mixed)
+            gate, up = layer.gate_up(self._normed(x, layer.mlp_norm)).chunk(2, dim=-1)
+            x = x + layer.down(functional.silu(gate) * up)
+        return self._head(self._normed(x, self._norm)).float()
 
     def _normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return functional.rms_norm(x, (x.shape[-1],), weight, self.config.norm_eps)
@@ -235,10 +252,13 @@ def _rotary(config: ModelConfig) -> tuple[torch.Tensor, torch.Tensor]:
     return angles.cos(), angles.sin()
 
 
-def load_model(name: str, dtype: Precision) -> Model:
-    """A model by name in a number format; raises `ModelError` when it can't be had."""
+def load_model(name: str, dtype: Precision, *, is_packed: bool = False) -> Model:
+    """A model by name in a number format; raises `ModelError` when it can't be had.
+
+    `is_packed` is for workers that decode: see `Model`.
+    """
     config = model_config(name)
     if dtype not in TORCH_DTYPES:
         raise ValueError(f"dtype is one of {sorted(TORCH_DTYPES)}, not {dtype!r}")
     tensors, model_hash = load_weights(config, dtype)
-    return Model(config, dtype, tensors, model_hash)
+    return Model(config, dtype, tensors, model_hash, is_packed=is_packed)
