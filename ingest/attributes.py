@@ -36,6 +36,9 @@ class AttributeIndex:
             self.duplicates = np.delete(owner, first)
             attributes, owner, codes = attributes.take(pa.array(first)), owner[first], codes[first]
         self.table = attributes.combine_chunks()
+        self.columns: dict[str, pa.Array] = {
+            name: self.table[name].combine_chunks() for name in self.table.column_names
+        }
         self.owner: Ints = owner
         self._order = np.argsort(codes, kind="stable")
         bounds = np.searchsorted(codes[self._order], np.arange(len(encoded.dictionary) + 1))
@@ -48,6 +51,10 @@ class AttributeIndex:
         """Indices of the attributes named `key`."""
         found = self._slices.get(key)
         return self._order[:0] if found is None else self._order[found]
+
+    def knows(self, key: str) -> bool:
+        """Whether any owner has an attribute named `key`."""
+        return key in self._slices
 
     def has(self, accepts: Callable[[str], bool]) -> Mask:
         """Which owners have an attribute whose key `accepts` accepts."""
@@ -74,16 +81,22 @@ class Promotion:
 
         None when no owner has one at all.
         """
+        present = {
+            code: [name for name in names if self._index.knows(name)]
+            for code, names in keys.items()
+        }
+        if not any(present.values()):
+            return None
         slot: Ints = np.full(self._index.n_owners, -1, dtype=np.int64)
         parts: list[pa.Array] = []
         n_values = 0
-        for code, names in keys.items():
+        for code, names in present.items():
             for name in names:
                 at = self._index.at(name)
                 at = at[by[self._index.owner[at]] == code]
                 if len(at) == 0:
                     continue
-                values, is_clamped = _Fit(self._index.table, at).to(kind)
+                values, is_clamped = _Fit(self._index.columns, at).to(kind)
                 owner = self._index.owner[at]
                 is_used = values.is_valid().to_numpy(zero_copy_only=False) & (slot[owner] < 0)
                 slot[owner[is_used]] = n_values + np.flatnonzero(is_used)
@@ -99,8 +112,8 @@ class Promotion:
 class _Fit:
     """Some attributes' values, on their way to a column's type; NULL is "doesn't fit"."""
 
-    def __init__(self, table: pa.Table, at: Ints) -> None:
-        self._table = table
+    def __init__(self, columns: Mapping[str, pa.Array], at: Ints) -> None:
+        self._columns = columns
         self._at = pa.array(at)
 
     def to(self, kind: pa.DataType) -> tuple[pa.Array, Mask]:
@@ -120,11 +133,14 @@ class _Fit:
         return self._int(), whole
 
     def _get(self, name: str) -> pa.Array:
-        return self._table[name].combine_chunks().take(self._at)
+        return self._columns[name].take(self._at)
 
     def _text(self) -> pa.Array:
+        text = self._get("string")
+        if text.null_count == 0:
+            return _where(pc.not_equal(text, ""), text)
         text = pc.coalesce(
-            self._get("string"),
+            text,
             self._get("bool").cast(pa.string()),
             self._get("int").cast(pa.string()),
             self._get("double").cast(pa.string()),
@@ -132,21 +148,30 @@ class _Fit:
         return _where(pc.not_equal(text, ""), text)
 
     def _bool(self) -> pa.Array:
+        bools = self._get("bool")
+        if bools.null_count == 0:
+            return bools
         low = pc.utf8_lower(pc.utf8_trim_whitespace(self._get("string")))
         of_text = _where(pc.is_in(low, pa.array(["true", "false"])), pc.equal(low, "true"))
-        return pc.coalesce(self._get("bool"), of_text)
+        return pc.coalesce(bools, of_text)
 
     def _int(self) -> pa.Array:
+        ints = self._get("int")
+        if ints.null_count == 0:
+            return _not_negative(ints)
         double = self._get("double")
         is_whole = pc.and_(pc.equal(double, pc.floor(double)), pc.less(pc.abs(double), 2.0**63))
         of_double = _where(is_whole, double).cast(pa.int64())
         of_text = self._number_text(_INT).cast(pa.int64())
-        return _not_negative(pc.coalesce(self._get("int"), of_double, of_text))
+        return _not_negative(pc.coalesce(ints, of_double, of_text))
 
     def _float(self) -> pa.Array:
-        of_int = self._get("int").cast(pa.float64(), safe=False)
-        of_text = self._number_text(_FLOAT).cast(pa.float64())
-        out = _not_negative(pc.coalesce(self._get("double"), of_int, of_text))
+        out = self._get("double")
+        if out.null_count:
+            of_int = self._get("int").cast(pa.float64(), safe=False)
+            of_text = self._number_text(_FLOAT).cast(pa.float64())
+            out = pc.coalesce(out, of_int, of_text)
+        out = _not_negative(out)
         return _where(pc.is_finite(out), out)
 
     def _number_text(self, pattern: str) -> pa.Array:

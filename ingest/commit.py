@@ -34,7 +34,7 @@ class CommitLimits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    linger_s: Annotated[float, Field(ge=0, le=0.05, description="wait for company")] = 0.02
+    linger_s: Annotated[float, Field(ge=0, le=0.05, description="wait for company")] = 0.05
     commit_bytes: Annotated[int, Field(gt=0, description="write at once above this")] = 4 * 2**20
     queue_bodies: Annotated[int, Field(gt=0, description="full above this")] = 4096
     queue_bytes: Annotated[int, Field(gt=0, description="full above this")] = 256 * 2**20

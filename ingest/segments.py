@@ -91,7 +91,7 @@ class SegmentWriter:
         except OSError as error:
             os.close(self._lock)
             raise ReceiverError(
-                f"another receiver writes to {folder}: stop it, or give this one another name"
+                f"another receiver writes to {folder}: stop it, or choose another store"
             ) from error
         for torn in folder.glob("*.tmp"):
             torn.unlink()  # never acknowledged: its senders still have it

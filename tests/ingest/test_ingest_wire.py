@@ -106,6 +106,29 @@ def test_a_torn_body_is_unreadable(decode: Any, body: bytes) -> None:
         decode(Signal.SPAN, [spans({}).SerializeToString(), body])
 
 
+WHOLE = {
+    Signal.SPAN: spans({"a": [1, 2], "b": {"c": 1.5}}, {"tokenmill.chunk.gaps_us": [7, 8]}),
+    Signal.METRIC: every_metric({"service.name": "s"}),
+    Signal.LOG: logs("text", {"k": [True]}, attributes={"x": "y"}),
+}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data(), st.sampled_from(list(Signal)))
+def test_a_damaged_body_is_read_alike_or_unreadable(data: st.DataObject, signal: Signal) -> None:
+    body = bytearray(WHOLE[signal].SerializeToString())
+    damage = st.lists(st.tuples(st.integers(0, len(body) - 1), st.integers(0, 255)), max_size=4)
+    for at, byte in data.draw(damage):
+        body[at] = byte
+    read = {}
+    for name, decode in (("ptars", wire.decode), ("upb", wire_upb.decode)):
+        try:
+            read[name] = str(rows_of(decode(signal, [bytes(body)]), 1).to_pylist())
+        except UnreadableBodyError:
+            read[name] = "unreadable"
+    assert read["ptars"] == read["upb"]
+
+
 def test_text_that_is_not_utf8_is_repaired_and_counted() -> None:
     good = spans({"gen_ai.request.model": "abcdef"}).SerializeToString()
     bad = good.replace(b"abcdef", b"ab\xffdef")
