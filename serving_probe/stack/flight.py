@@ -55,6 +55,7 @@ class Flight:
     reused_tokens: int | None = None  # unknown until a worker said so
     first_token: int | None = None
     export: KvExport | None = None  # set while the lease is out
+    offered_s: float = 0.0  # monotonic; the lease's remaining time counts from here
     is_waiting: bool = True  # no worker is producing tokens for it yet
     events: asyncio.Queue[Progress | Interrupted] = field(default_factory=asyncio.Queue)
 

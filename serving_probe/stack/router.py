@@ -233,6 +233,7 @@ class Router:
         flight.reused_tokens = done.reused_tokens
         flight.first_token = done.first_token
         flight.export = done.export
+        flight.offered_s = time.monotonic()
         if done.finish_reason is None and done.export is None:
             self._fail(flight, "kv_transfer_failed", "The prefill worker offered no KV pages.")
             return
@@ -318,6 +319,7 @@ class Router:
         member = next(member for member in members if member.worker_id == chosen)
         flight.phase = Phase.DECODE
         flight.decode_worker = chosen
+        held_s = time.monotonic() - flight.offered_s
         member.flights.add(flight.attempt_id)
         self._send(
             chosen,
@@ -327,7 +329,9 @@ class Router:
                 token_ids=flight.token_ids,
                 first_token=flight.first_token,
                 sampling=flight.sampling,
-                export=flight.export,
+                export=msgspec.structs.replace(
+                    flight.export, ttl_s=max(0.0, flight.export.ttl_s - held_s)
+                ),
                 dispatched_unix_ns=time.time_ns(),
             ),
         )

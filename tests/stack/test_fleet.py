@@ -282,3 +282,22 @@ def test_stack_that_cannot_start_says_why_in_one_sentence(
     assert "Traceback" not in str(raised.value)
     assert capfd.readouterr().err == ""
     nothing_left(fleet, fleet.pids)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_smollm2_knows_the_capital_of_france(sink: OtlpSink) -> None:
+    """At fp32, through the official client, streamed and not."""
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    fp32 = topology().model_copy(update={"model": "smollm2"})
+    with Fleet(fp32, sink.telemetry) as fleet, client_of(fleet) as client:
+        fleet.wait_ready(240)
+        whole = client.chat.completions.create(model="smollm2", messages=messages, max_tokens=24)
+        chunks = client.chat.completions.create(
+            model="smollm2", messages=messages, max_tokens=24, stream=True
+        )
+        streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    text = whole.choices[0].message.content
+    assert text is not None
+    assert "Paris" in text
+    assert streamed == text

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -354,6 +355,33 @@ def test_dead_decode_worker_ends_requests_and_its_successor_serves(stack: Stack)
     stack.add("decode")
     stack.until_healthy()
     assert stack.completion("x", "again").json()["choices"][0]["text"] == "abcd"
+
+
+def test_prefilled_request_waits_for_the_next_decode_worker(stack: Stack) -> None:
+    """The decode worker dies while the prompt is computed: nothing was lost, so it goes on."""
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(stack.completion, "slow", "held")
+        until(lambda: stack.http.get("/health").json()["waiting"] == 1)
+        stack.kill("decode")
+        until(lambda: stack.http.get("/health").status_code == 503)
+        time.sleep(1)  # the prompt takes half of it
+        assert not answer.done()
+        stack.add("decode")
+        assert answer.result(20).json()["choices"][0]["text"] == "abcd"
+    assert stack.sink.root_of("held").attributes[Root.OUTCOME] == "completed"
+
+
+def test_dead_prefill_worker_fails_what_it_computed(stack: Stack) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(stack.completion, "slow", "unbegun")
+        until(lambda: stack.http.get("/health").json()["waiting"] == 1)
+        stack.kill("prefill")
+        assert answer.result(20).status_code == 502
+    root = stack.sink.root_of("unbegun")
+    assert root.attributes[Gen.ERROR_TYPE] == "worker_died"
+    assert Gen.CACHE_READ_TOKENS not in root.attributes, "what was reused is unknown"
+    stack.add("prefill")
+    stack.until_healthy()
 
 
 def test_worker_that_hangs_ends_its_requests_and_may_come_back(stack: Stack) -> None:
