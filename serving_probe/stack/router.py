@@ -9,16 +9,14 @@ import asyncio
 import contextlib
 import sys
 import time
-from typing import Annotated, Final, Literal
+from typing import Final
 
 import msgspec
 import zmq
 import zmq.asyncio
-from pydantic import BaseModel, ConfigDict, Field
 
 from serving_probe.contract import Outcome, Role
 from serving_probe.stack.core import (
-    BLOCK_TOKENS,
     Abort,
     Decode,
     Failed,
@@ -36,25 +34,10 @@ from serving_probe.stack.core import (
 )
 from serving_probe.stack.errors import RequestError
 from serving_probe.stack.flight import Flight, Phase, Progress
-from serving_probe.stack.kv.hashing import block_hashes, n_reusable_blocks
 from serving_probe.stack.members import Member, Members
-from serving_probe.stack.prefix_index import PrefixIndex
-from serving_probe.stack.routing import DECODE_POLICIES, PREFILL_POLICIES, PrefillCandidate
+from serving_probe.stack.placement import Placement, RoutingConfig
 
 _WATCH_EVERY_S: Final = 0.5
-
-
-class RoutingConfig(BaseModel):
-    """How the router chooses, and when it gives up."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    prefill_policy: Literal["least_predicted_seconds", "shortest_queue"] = "least_predicted_seconds"
-    decode_policy: Literal["least_load"] = "least_load"
-    max_queue: Annotated[int, Field(ge=1, description="attempts that wait for a worker")] = 256
-    silence_s: Annotated[
-        float, Field(gt=0, description="a worker that is silent longer counts as dead")
-    ] = 3.0
 
 
 class Router:
@@ -63,12 +46,10 @@ class Router:
     def __init__(self, config: RoutingConfig, roles: frozenset[Role], endpoint: str) -> None:
         self._config = config
         self._endpoint = endpoint
-        self._entry_role = Role.UNIFIED if Role.UNIFIED in roles else Role.PREFILL
-        self._choose_prefill = PREFILL_POLICIES[config.prefill_policy]
-        self._choose_decode = DECODE_POLICIES[config.decode_policy]
         self._flights: dict[str, Flight] = {}
-        self._index = PrefixIndex()
         self.members = Members(roles)
+        entry_role = Role.UNIFIED if Role.UNIFIED in roles else Role.PREFILL
+        self._placement = Placement(config, self.members, entry_role)
         self._parked: dict[str, Member] = {}  # silent, perhaps only stopped
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -137,7 +118,7 @@ class Router:
         """End every attempt that needed this worker; silent when it isn't known."""
         self._parked.pop(worker_id, None)
         member = self.members.drop(worker_id)
-        self._index.forget(worker_id)
+        self._placement.index.forget(worker_id)
         if member is not None:
             self._fail_all_on(member, f"Worker {worker_id} died while it served this request.")
 
@@ -146,7 +127,7 @@ class Router:
         sys.stderr.write(f"router: worker {member.worker_id} has gone silent\n")
         self._fail_all_on(member, f"Worker {member.worker_id} stopped answering.")
         self.members.drop(member.worker_id)
-        self._index.forget(member.worker_id)
+        self._placement.index.forget(member.worker_id)
         self._parked[member.worker_id] = member
 
     def _fail_all_on(self, member: Member, message: str) -> None:
@@ -198,9 +179,9 @@ class Router:
             case Status():
                 pass
             case KvStored():
-                self._index.stored(member.worker_id, message.block_hashes)
+                self._placement.index.stored(member.worker_id, message.block_hashes)
             case KvRemoved():
-                self._index.removed(member.worker_id, message.block_hashes)
+                self._placement.index.removed(member.worker_id, message.block_hashes)
             case PrefillDone() | Tokens() | Failed():
                 flight = self._flights.get(message.attempt_id)
                 if flight is None:
@@ -267,18 +248,14 @@ class Router:
     # What workers are told
 
     def _send_prefill(self, flight: Flight) -> None:
-        candidates = self._prefill_candidates(flight)
-        chosen = self._choose_prefill(len(flight.token_ids), candidates)
-        cached = next(c.cached_tokens for c in candidates if c.worker_id == chosen)
-        member = self.members.get(chosen)
-        assert member is not None, "policies choose among the candidates"
-        flight.prefill_worker = chosen
-        flight.queued_tokens = len(flight.token_ids) - cached
+        member, cached_tokens = self._placement.prefill(flight)
+        flight.prefill_worker = member.worker_id
+        flight.queued_tokens = len(flight.token_ids) - cached_tokens
         flight.dispatched_s = time.monotonic()
         member.flights.add(flight.attempt_id)
         member.queued_tokens += flight.queued_tokens
         self._send(
-            chosen,
+            member.worker_id,
             Prefill(
                 attempt_id=flight.attempt_id,
                 traceparent=flight.traceparent,
@@ -289,40 +266,19 @@ class Router:
             ),
         )
 
-    def _prefill_candidates(self, flight: Flight) -> list[PrefillCandidate]:
-        reusable = n_reusable_blocks(len(flight.token_ids))
-        hashes: dict[tuple[str, str], tuple[str, ...]] = {}
-        candidates = []
-        for member in self.members.of_role(self._entry_role):
-            kind = (member.hello.model_hash, member.hello.dtype)
-            if kind not in hashes:
-                hashes[kind] = block_hashes(flight.token_ids, *kind, flight.cache_scope)[:reusable]
-            overlap = self._index.overlap_blocks(member.worker_id, hashes[kind])
-            candidates.append(
-                PrefillCandidate(
-                    worker_id=member.worker_id,
-                    queued_tokens=member.queued_tokens,
-                    cached_tokens=overlap * BLOCK_TOKENS,
-                    tokens_per_s=member.tokens_per_s,
-                )
-            )
-        return candidates
-
     def _send_decode(self, flight: Flight) -> None:
-        members = self.members.of_role(Role.DECODE)
-        if not members:
+        member = self._placement.decode()
+        if member is None:
             flight.phase = Phase.HELD
             return
         assert flight.export is not None, "a prefilled flight has a lease"
         assert flight.first_token is not None, "a prefilled flight has token 1"
-        chosen = self._choose_decode([member.decode_candidate() for member in members])
-        member = next(member for member in members if member.worker_id == chosen)
         flight.phase = Phase.DECODE
-        flight.decode_worker = chosen
+        flight.decode_worker = member.worker_id
         held_s = time.monotonic() - flight.offered_s
         member.flights.add(flight.attempt_id)
         self._send(
-            chosen,
+            member.worker_id,
             Decode(
                 attempt_id=flight.attempt_id,
                 traceparent=flight.traceparent,

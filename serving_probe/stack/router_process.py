@@ -20,7 +20,8 @@ from serving_probe.emit import Telemetry, TelemetryConfig
 from serving_probe.stack.api import Lifespan, create_app
 from serving_probe.stack.gateway import Gateway
 from serving_probe.stack.model.tokenizer import load_tokenizer
-from serving_probe.stack.router import Router, RoutingConfig
+from serving_probe.stack.placement import RoutingConfig
+from serving_probe.stack.router import Router
 from serving_probe.stack.topology import Topology
 
 DRAIN_S: Final = 4.0

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,9 +10,12 @@ from hypothesis import strategies as st
 
 from serving_probe.contract import Role
 from serving_probe.stack.caller import read_headers
-from serving_probe.stack.core import Hello
+from serving_probe.stack.core import Hello, Sampling
+from serving_probe.stack.flight import Flight
+from serving_probe.stack.kv.hashing import block_hashes
 from serving_probe.stack.members import Member, Members
 from serving_probe.stack.model.tokenizer import load_tokenizer
+from serving_probe.stack.placement import Placement, RoutingConfig
 from serving_probe.stack.prefix_index import PrefixIndex
 from serving_probe.stack.routing import (
     DecodeCandidate,
@@ -22,6 +26,9 @@ from serving_probe.stack.routing import (
     shortest_queue,
 )
 from serving_probe.stack.text_stream import TextStream
+from serving_probe.stack.topology import Topology
+
+TOPOLOGIES = Path(__file__).parent.parent.parent / "data" / "topologies"
 
 
 def test_prefill_goes_where_token_1_is_predicted_first() -> None:
@@ -142,3 +149,26 @@ def test_router_and_fleet_import_no_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_prompt_goes_to_the_worker_that_holds_its_blocks() -> None:
+    """Alike in load, the second worker holds two of the prompt's blocks: 32 tokens."""
+    prompt = tuple(range(40))
+    members = Members(frozenset({Role.PREFILL}))
+    for worker_id in ("first", "second"):
+        hello = Hello(worker_id, Role.PREFILL, "t", "p", "1", 8, 64, "hash", "float32")
+        members.join(Member(hello, b"", heard_s=0.0))
+    placement = Placement(RoutingConfig(), members, Role.PREFILL)
+    flight = Flight("a", "", prompt, "tenant", Sampling(max_tokens=4))
+    assert placement.prefill(flight)[0].worker_id == "first"
+    placement.index.stored("second", block_hashes(prompt, "hash", "float32", "tenant"))
+    member, cached_tokens = placement.prefill(flight)
+    assert (member.worker_id, cached_tokens) == ("second", 32)
+    stranger = Flight("b", "", prompt, "other tenant", Sampling(max_tokens=4))
+    assert placement.prefill(stranger)[1] == 0
+    assert placement.decode() is None
+
+
+@pytest.mark.parametrize("path", sorted(TOPOLOGIES.glob("*.toml")), ids=lambda path: path.stem)
+def test_shipped_topologies_load_under_their_names(path: Path) -> None:
+    assert Topology.load(path).name == path.stem
