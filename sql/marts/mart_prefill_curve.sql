@@ -1,23 +1,58 @@
 -- What prefill takes by tokens: T(new, ctx) = a + b*new + c*(2*ctx*new + new^2)/2, least squares
--- on the prefill legs' measured device seconds; the last term is attention, whose work grows so.
+-- on the measured device seconds of prefill legs, and of the prefill in unified ones; the last
+-- term is attention, whose work grows so.
 -- Grain: one row per (model, worker type, UTC day) with a measured prefill leg. The normal
 -- equations are solved about the means, with the attention term in units of its largest value.
 -- *_se are standard errors, bc_cov_s2 the covariance of b and c, residual_s2 the residual variance.
 -- NULL: all of the fit when n < 30 or the inputs don't tell the terms apart (null_reason), r2 and
 -- the errors also where the seconds don't vary.
 -- unit: all
-with legs as (
+with prefills as (
+    select
+        request_key,
+        attempt,
+        worker_type,
+        started_unix_ns,
+        device_seconds,
+        prompt_tokens,
+        computed_tokens,
+        reused_tokens
+    from fct_legs
+    where role = 'prefill' and not is_inferred
+    union all
+    select
+        request_key,
+        attempt,
+        max(worker_type) as worker_type,
+        min(started_unix_ns) as started_unix_ns,
+        sum(device_seconds) as device_seconds,
+        max(prompt_tokens) as prompt_tokens,
+        sum(computed_tokens) as computed_tokens,
+        max(reused_tokens) as reused_tokens
+    from int_leg_spans
+    where leg_role = 'unified' and name = 'prefill'
+    group by request_key, attempt, trace_id, worker_id
+    having count(device_seconds) = count(*)
+),
+
+legs as (
     select
         attempts.model,
-        legs.worker_type,
-        date_trunc('day', legs.started_at) as day_at,
-        legs.device_seconds as y,
-        coalesce(legs.computed_tokens, legs.prompt_tokens - legs.reused_tokens)::double as x1,
-        coalesce(legs.reused_tokens, legs.prompt_tokens - legs.computed_tokens)::double as ctx
-    from fct_legs as legs
+        prefills.worker_type,
+        date_trunc('day', at_utc(prefills.started_unix_ns)) as day_at,
+        prefills.device_seconds as y,
+        coalesce(
+            prefills.computed_tokens, prefills.prompt_tokens - prefills.reused_tokens
+        )::double as x1,
+        coalesce(
+            prefills.reused_tokens, prefills.prompt_tokens - prefills.computed_tokens
+        )::double as ctx
+    from prefills
     inner join fct_attempts as attempts
-        on legs.request_key = attempts.request_key and legs.attempt = attempts.attempt
-    where legs.role = 'prefill' and legs.device_seconds is not null and not legs.is_inferred
+        on
+            prefills.request_key = attempts.request_key
+            and prefills.attempt = attempts.attempt
+    where prefills.device_seconds is not null
 ),
 
 terms as (

@@ -32,6 +32,7 @@ source = "a test"
 source_date = 2026-01-01
 """
 
+DOCS = Path(__file__).parents[2] / "docs"
 RELATIONS = ("workers", "cost_lines", "cost_slices", "request_costs", "cost_per_mtok")
 COLUMNS = {
     name: pa.binary() if name.endswith(("trace_id", "span_id")) else kind
@@ -175,3 +176,20 @@ def test_order_and_cutting_into_builds_change_nothing(
     tmp_path: Path, at_once: dict[str, list[tuple[object, ...]]], order: tuple[int, ...]
 ) -> None:
     assert costs_of(tmp_path, order, builds=True) == at_once
+
+
+def test_the_published_parts_are_the_published_bill(tmp_path: Path) -> None:
+    """By the query that `docs/prices.md` gives to readers, and by the waterfall's own sum."""
+    costs_of(tmp_path, range(len(DELIVERIES)), builds=False)
+    query = (DOCS / "prices.md").read_text(encoding="utf-8").split("```sql")[1].split("```")[0]
+    with duckdb.connect(tmp_path / "store" / "warehouse.duckdb", read_only=True) as con:
+        hours = con.sql(query).fetchall()
+        falls = con.sql(
+            "select bill_usd, sum(usd), count(*) from cost_waterfall"
+            " join cost_per_mtok using (grain, window_start)"
+            " where model is null and slo_class is null group by grain, window_start, bill_usd"
+        ).fetchall()
+    assert len(hours) >= 3
+    assert all(bill == (slices or 0) + unallocated for _, bill, slices, unallocated in hours)
+    assert len(falls) == len(hours) + 2
+    assert all(bill == total and n_steps == 12 for bill, total, n_steps in falls)
