@@ -29,6 +29,9 @@ from app.supervise import Service, Supervisor
 CANCEL_RATIO = 0.02
 """Some callers leave midway, so that the page has something to say about it."""
 
+DRAIN_S = 2.0
+"""At Ctrl-C, answers under way get this long before their callers leave."""
+
 
 def demo(
     store: StoreOption = DEFAULT_STORE,
@@ -84,6 +87,7 @@ def demo(
         if seconds is None:
             typer.echo("Ctrl-C stops everything.")
             supervisor.watch()
+            typer.echo("stopping")
             return
         _finish(house, supervisor, steps)
     if not supervisor.stopping.is_set():
@@ -109,6 +113,7 @@ def _load(house: House, workload: str, seconds: float | None, rate: float, port:
         (
             *("replay", workload, "--url", f"http://127.0.0.1:{port}", "--out", str(record)),
             *("--rate-scale", str(rate), "--cancel-ratio", str(CANCEL_RATIO), *limit),
+            *("--drain", str(DRAIN_S)),
         ),
         stop_within_s=15.0,
     )

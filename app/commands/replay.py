@@ -35,6 +35,9 @@ def replay(
     cancel_ratio: Annotated[
         float, typer.Option(help="Share of requests that the client leaves midway.")
     ] = 0.0,
+    drain: Annotated[
+        float, typer.Option(help="Seconds that answers may take to end after a Ctrl-C.")
+    ] = 10.0,
     seed: Annotated[int, typer.Option(help="Makes the run repeatable.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="File for what the client saw: JSONL, a row an attempt.")
@@ -58,6 +61,7 @@ def replay(
         rate_scale=rate_scale,
         length_scale=length_scale,
         cancel_ratio=cancel_ratio,
+        drain_s=drain,
         seed=seed,
         out=out,
     )

@@ -92,7 +92,7 @@ def _state(row: dict[str, Any]) -> str:
     said = [f"whole UTC hours {start:%d %b %H:%M} to {end:%d %b %H:%M}"]
     said.append("final" if row["is_final"] else "provisional while the hour is open")
     if row["usd_per_mtok_accepted_output"] is None and row["null_reason"]:
-        said.append(f"no price: {row['null_reason']}")
+        said.append(f"no price: {row['null_reason'].replace('_', ' ')}")
     if row["is_complete"] is False:
         said.append(f"incomplete: {row['incomplete_reason'] or 'a worker or a verdict is unknown'}")
     said.append(
@@ -254,7 +254,8 @@ def live() -> None:
     """Everything on the page, from one instant."""
     with shown_errors():
         instant = look()
-        freshness(instant)
+        with st.container():  # a warning that comes and goes must not move the charts' places
+            freshness(instant)
         headline(instant)
         money(instant)
         latency(instant)
