@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.columns import where
 from ingest.frames import Ints, Mask
 
 _INT: Final = r"^\s*\d{1,18}\s*$"
@@ -138,21 +139,21 @@ class _Fit:
     def _text(self) -> pa.Array:
         text = self._get("string")
         if text.null_count == 0:
-            return _where(pc.not_equal(text, ""), text)
+            return where(pc.not_equal(text, ""), text)
         text = pc.coalesce(
             text,
             self._get("bool").cast(pa.string()),
             self._get("int").cast(pa.string()),
             self._get("double").cast(pa.string()),
         )
-        return _where(pc.not_equal(text, ""), text)
+        return where(pc.not_equal(text, ""), text)
 
     def _bool(self) -> pa.Array:
         bools = self._get("bool")
         if bools.null_count == 0:
             return bools
         low = pc.utf8_lower(pc.utf8_trim_whitespace(self._get("string")))
-        of_text = _where(pc.is_in(low, pa.array(["true", "false"])), pc.equal(low, "true"))
+        of_text = where(pc.is_in(low, pa.array(["true", "false"])), pc.equal(low, "true"))
         return pc.coalesce(bools, of_text)
 
     def _int(self) -> pa.Array:
@@ -161,7 +162,7 @@ class _Fit:
             return _not_negative(ints)
         double = self._get("double")
         is_whole = pc.and_(pc.equal(double, pc.floor(double)), pc.less(pc.abs(double), 2.0**63))
-        of_double = _where(is_whole, double).cast(pa.int64())
+        of_double = where(is_whole, double).cast(pa.int64())
         of_text = self._number_text(_INT).cast(pa.int64())
         return _not_negative(pc.coalesce(ints, of_double, of_text))
 
@@ -172,13 +173,13 @@ class _Fit:
             of_text = self._number_text(_FLOAT).cast(pa.float64())
             out = pc.coalesce(out, of_int, of_text)
         out = _not_negative(out)
-        return _where(pc.is_finite(out), out)
+        return where(pc.is_finite(out), out)
 
     def _number_text(self, pattern: str) -> pa.Array:
         text = self._get("string")
         if text.null_count == len(text):
             return text
-        return pc.utf8_trim_whitespace(_where(pc.match_substring_regex(text, pattern), text))
+        return pc.utf8_trim_whitespace(where(pc.match_substring_regex(text, pattern), text))
 
     def _int32_lists(self) -> tuple[pa.Array, Mask]:
         lists = self._or_from_text("ints", pa.list_(pa.int64()), _is_int)
@@ -245,9 +246,5 @@ def _with_values(lists: pa.ListArray, values: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=pc.is_null(lists))
 
 
-def _where(condition: pa.Array, values: pa.Array) -> pa.Array:
-    return pc.if_else(condition, values, pa.scalar(None, values.type))
-
-
 def _not_negative(values: pa.Array) -> pa.Array:
-    return _where(pc.greater_equal(values, 0), values)
+    return where(pc.greater_equal(values, 0), values)

@@ -119,6 +119,7 @@ class Committer:
         BusyError at once when the queue is full or closing; nothing of the body is kept then.
         """
         waiting = _Waiting(signal, body, time.time_ns())
+        waiting.answer.set_running_or_notify_cancel()  # what is being written can't be cancelled
         with self._changed:
             if not self.is_running:
                 self.stats.busy += 1

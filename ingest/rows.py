@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.attributes import AttributeIndex, Promotion
+from ingest.columns import in_range, key_values, not_empty, scatter, where
 from ingest.dialects import Dialects, Keys
 from ingest.frames import Frame, Ints, Mask, Signal
-from ingest.schema import KEY_VALUES, N_BUCKETS, SEGMENT
+from ingest.schema import N_BUCKETS, SEGMENT
 from ingest.values import text
 
 FLAG: Final = "tokenmill.ingest.flag"
@@ -81,7 +82,7 @@ class _Rows:
             "received_unix_ns": pa.array(np.array(received_unix_ns, np.int64)[self.payload]),
             "receiver": pa.repeat(pa.scalar(receiver), self.n),
             "dialect": names.take(pa.array(self.dialect)),
-            "scope_name": _not_empty(self._row("scope_name")),
+            "scope_name": not_empty(self._row("scope_name")),
         }
         arrays = [
             self._cast(self.columns[field.name], field.type)
@@ -113,35 +114,33 @@ class _Rows:
             "trace_id": trace,
             "span_id": span,
             "parent_span_id": self._optional_id("parent_span_id", 8),
-            "trace_state": _not_empty(self._row("trace_state")),
+            "trace_state": not_empty(self._row("trace_state")),
             "name": self._row("name"),
-            "kind": _in_range(self._row("kind"), 0, 5),
+            "kind": in_range(self._row("kind"), 0, 5),
             "start_unix_ns": self._time("start_unix_ns"),
             "end_unix_ns": self._time("end_unix_ns"),
             # A status that wasn't sent is, by the protocol, "unset".
-            "status_code": _in_range(self._row("status_code").fill_null(0), 0, 2),
-            "status_message": _not_empty(self._row("status_message")),
+            "status_code": in_range(self._row("status_code").fill_null(0), 0, 2),
+            "status_message": not_empty(self._row("status_message")),
             "dropped_attributes": self._row("dropped_attributes"),
             "dropped_events": self._row("dropped_events"),
         }
         return keep
 
     def _metric(self) -> Mask:
-        temporality = _in_range(self._row("temporality"), 1, 2)
+        temporality = in_range(self._row("temporality"), 1, 2)
         has_value = pc.equal(pc.bit_wise_and(self._row("flags"), _NO_RECORDED_VALUE), 0)
         value, count = self._row("point_value"), self._row("point_count")
         self.columns |= {
             "metric_name": self._row("metric_name"),
-            "metric_unit": _not_empty(self._row("metric_unit")),
+            "metric_unit": not_empty(self._row("metric_unit")),
             "metric_kind": self._row("metric_kind"),
             "metric_is_cumulative": pc.equal(temporality, 2),
             "metric_is_monotonic": self._row("metric_is_monotonic"),
             "point_start_unix_ns": self._time("start_unix_ns"),
             "point_unix_ns": self._time("unix_ns"),
-            "point_value": pc.if_else(has_value, value, pa.scalar(None, value.type)),
-            "point_count": _in_range(
-                pc.if_else(has_value, count, pa.scalar(None, count.type)), 0, _MAX_INT64
-            ),
+            "point_value": where(has_value, value),
+            "point_count": in_range(where(has_value, count), 0, _MAX_INT64),
             "bucket_bounds": self._row("bucket_bounds"),
             "bucket_counts": _int64_lists(self._row("bucket_counts")),
         }
@@ -149,17 +148,17 @@ class _Rows:
 
     def _log(self) -> Mask:
         number = self._row("severity_number")
-        level = pc.divide(pc.subtract(_in_range(number, 1, 24), 1), 4)
+        level = pc.divide(pc.subtract(in_range(number, 1, 24), 1), 4)
         bodies = AttributeIndex(self.frame.bodies, self.n)
         self.columns |= {
             "trace_id": self._optional_id("trace_id", 16),
             "span_id": self._optional_id("span_id", 8),
-            "event_name": _not_empty(self._row("event_name")),
+            "event_name": not_empty(self._row("event_name")),
             "log_unix_ns": pc.coalesce(self._time("unix_ns"), self._time("observed_unix_ns")),
             "severity": pc.coalesce(
-                _not_empty(self._row("severity_text")), pa.array(_SEVERITIES).take(level)
+                not_empty(self._row("severity_text")), pa.array(_SEVERITIES).take(level)
             ),
-            "body": _scatter(text(bodies.table), bodies.owner, self.n),
+            "body": scatter(text(bodies.table), bodies.owner, self.n),
         }
         return np.ones(self.n, dtype=bool)
 
@@ -211,7 +210,7 @@ class _Rows:
             owner = owner[order]
             keys = _append(keys, [note[1] for note in notes]).take(pa.array(order))
             values = _append(values, [note[2] for note in notes]).take(pa.array(order))
-        return _key_values(keys, values, owner, self.n)
+        return key_values(keys, values, owner, self.n)
 
     def _notes(self) -> list[tuple[int, str, str]]:
         """(owner, key, value) of the left-over attributes that ingest itself adds."""
@@ -225,7 +224,7 @@ class _Rows:
     def _resource_lists(self) -> pa.Array:
         table = self.resources.table
         keys = table["key"].combine_chunks()
-        return _key_values(keys, text(table), self.resources.owner, self.frame.n_resources)
+        return key_values(keys, text(table), self.resources.owner, self.frame.n_resources)
 
     def _time(self, name: str) -> pa.Array:
         """Unix ns; 0 is OTLP's "unknown", and what no int64 holds is unknown and flagged."""
@@ -233,7 +232,7 @@ class _Rows:
         over = pc.greater(raw, pa.scalar(_MAX_INT64, pa.uint64())).to_numpy(zero_copy_only=False)
         if over.any():
             self.dropped.append((np.flatnonzero(over), "time_out_of_range"))
-        return _in_range(raw, 1, _MAX_INT64).cast(pa.int64())
+        return in_range(raw, 1, _MAX_INT64).cast(pa.int64())
 
     def _optional_id(self, name: str, size: int) -> pa.Array:
         """An id that may be missing; a wrong one is dropped, flagged and counted as repaired."""
@@ -244,7 +243,7 @@ class _Rows:
         if len(wrong):
             self.dropped.append((wrong, f"{name}_dropped"))
             np.add.at(self.repaired, self.payload[wrong], 1)
-        return pc.if_else(pa.array(good), raw, pa.scalar(None, raw.type))
+        return where(pa.array(good), raw)
 
 
 def _is_id(ids: pa.Array, size: int) -> Mask:
@@ -268,21 +267,8 @@ def _bucket(trace_ids: pa.Array, is_valid: Mask) -> pa.Array:
     return pa.array(out)
 
 
-def _key_values(keys: pa.Array, values: pa.Array, owner: Ints, n: int) -> pa.Array:
-    """`list<struct<key, value>>` of `n` owners; `owner` is ascending."""
-    offsets = np.searchsorted(owner, np.arange(n + 1))
-    pairs = pa.StructArray.from_arrays([keys, values], fields=list(KEY_VALUES.value_type))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs)
-
-
 def _append(array: pa.Array, more: list[str]) -> pa.Array:
     return pa.concat_arrays([array, pa.array(more, pa.string())])
-
-
-def _scatter(values: pa.Array, owner: Ints, n: int) -> pa.Array:
-    slot = np.full(n, -1, dtype=np.int64)
-    slot[owner] = np.arange(len(owner))
-    return values.take(pa.array(slot, mask=slot < 0))
 
 
 def _int64_lists(lists: pa.ListArray) -> pa.Array:
@@ -295,16 +281,3 @@ def _int64_lists(lists: pa.ListArray) -> pa.Array:
             for many in lists.to_pylist()
         ]
         return pa.array(fitting, pa.list_(pa.int64()))
-
-
-def _not_empty(values: pa.Array) -> pa.Array:
-    return pc.if_else(pc.not_equal(values, ""), values, pa.scalar(None, values.type))
-
-
-def _in_range(values: pa.Array, low: int, high: int) -> pa.Array:
-    """`values`, NULL where they are outside."""
-    inside = pc.and_(
-        pc.greater_equal(values, pa.scalar(low, values.type)),
-        pc.less_equal(values, pa.scalar(high, values.type)),
-    )
-    return pc.if_else(inside, values, pa.scalar(None, values.type))

@@ -14,6 +14,7 @@ import ptars
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.columns import explode, scatter, valid_at, where
 from ingest.descriptor import REQUESTS
 from ingest.errors import UnreadableBodyError
 from ingest.frames import ATTRIBUTES, ROWS, Frame, Ints, Mask, Signal
@@ -68,11 +69,11 @@ class _Flattener:
 
     def frame(self, batch: pa.RecordBatch) -> Frame:
         outer, middle, inner = _LEVELS[self.signal]
-        resources, payload = _explode(batch.column(outer))
-        scopes, resource = _explode(resources.field(middle))
-        rows, scope = _explode(scopes.field(inner))
+        resources, payload = explode(batch.column(outer))
+        scopes, resource = explode(resources.field(middle))
+        rows, scope = explode(scopes.field(inner))
         scope_names = self._text(scopes.field("scope").field("name"), payload[resource])
-        scope_names = _where_valid(scope_names, scopes.field("scope"))
+        scope_names = where(scopes.field("scope").is_valid(), scope_names)
         at_resource = resource[scope]
         common = {
             "payload": payload[at_resource],
@@ -89,7 +90,7 @@ class _Flattener:
             attributes = self._attributes(rows.field("attributes"), common["payload"])
             if self.signal is Signal.LOG:
                 body = rows.field("body")
-                at = np.flatnonzero(body.is_valid().to_numpy(zero_copy_only=False))
+                at = valid_at(body)
                 keys = pa.array([""] * len(at), pa.string())
                 bodies = self._values(body.take(pa.array(at)), keys, at, common["payload"][at])
         return Frame(
@@ -104,6 +105,7 @@ class _Flattener:
 
     def _spans(self, spans: pa.StructArray, payload: Ints) -> dict[str, Any]:
         status = spans.field("status")
+        was_sent = status.is_valid()
         return {
             "trace_id": spans.field("trace_id"),
             "span_id": spans.field("span_id"),
@@ -113,8 +115,8 @@ class _Flattener:
             "kind": spans.field("kind"),
             "start_unix_ns": spans.field("start_time_unix_nano"),
             "end_unix_ns": spans.field("end_time_unix_nano"),
-            "status_code": _where_valid(status.field("code"), status),
-            "status_message": _where_valid(self._text(status.field("message"), payload), status),
+            "status_code": where(was_sent, status.field("code")),
+            "status_message": where(was_sent, self._text(status.field("message"), payload)),
             "dropped_attributes": spans.field("dropped_attributes_count"),
             "dropped_events": spans.field("dropped_events_count"),
         }
@@ -140,9 +142,9 @@ class _Flattener:
         n_rows = 0
         for field, kind in _POINTS.items():
             data = metrics.field(field)
-            at = np.flatnonzero(data.is_valid().to_numpy(zero_copy_only=False))
+            at = valid_at(data)
             data = data.take(pa.array(at))
-            points, owner = _explode(data.field("data_points"))
+            points, owner = explode(data.field("data_points"))
             at_metric = at[owner]
             payload = common["payload"][at_metric]
             columns = {
@@ -163,7 +165,7 @@ class _Flattener:
         return pa.concat_tables(tables).combine_chunks(), pa.concat_tables(attributes)
 
     def _attributes(self, lists: pa.ListArray, payload: Ints) -> pa.Table:
-        pairs, owner = _explode(lists)
+        pairs, owner = explode(lists)
         payload = payload[owner]
         return self._values(
             pairs.field("value"), self._text(pairs.field("key"), payload), owner, payload
@@ -175,7 +177,7 @@ class _Flattener:
         """Long-form attributes of AnyValues; a missing value has NULL in every column."""
         flat = dict(zip([f.name for f in values.type], values.flatten(), strict=True))
         ints, strings, json = self._lists(flat["array_value"], payload)
-        at = np.flatnonzero(flat["kvlist_value"].is_valid().to_numpy(zero_copy_only=False))
+        at = valid_at(flat["kvlist_value"])
         for index in at.tolist():
             json[index] = to_json(plain_kvlist(flat["kvlist_value"][index].as_py()))
         columns = [
@@ -197,10 +199,10 @@ class _Flattener:
     ) -> tuple[pa.Array, pa.Array, dict[int, str]]:
         """(all-int lists, all-text lists, JSON of the others by index)."""
         n = len(arrays)
-        at = np.flatnonzero(arrays.is_valid().to_numpy(zero_copy_only=False))
+        at = valid_at(arrays)
         if len(at) == 0:
-            return _nulls(pa.list_(pa.int64()), n), _nulls(pa.list_(pa.string()), n), {}
-        leaves, owner = _explode(arrays.take(pa.array(at)).field("values"))
+            return pa.nulls(n, pa.list_(pa.int64())), pa.nulls(n, pa.list_(pa.string())), {}
+        leaves, owner = explode(arrays.take(pa.array(at)).field("values"))
         sizes = np.bincount(owner, minlength=len(at))
         leaf = dict(zip([f.name for f in leaves.type], leaves.flatten(), strict=True))
         out = []
@@ -217,7 +219,7 @@ class _Flattener:
                 pa.array(offsets, pa.int32()), column, mask=pa.array(~whole)
             )
             is_other &= ~whole
-            out.append(_scatter(lists, at, n))
+            out.append(scatter(lists, at, n))
         starts = np.concatenate([[0], np.cumsum(sizes)])
         json = {}
         for index in np.flatnonzero(is_other).tolist():
@@ -271,12 +273,6 @@ def _of_point(points: pa.StructArray, kind: str) -> dict[str, Any]:
     return out
 
 
-def _explode(lists: pa.ListArray) -> tuple[Any, Ints]:
-    """(the lists' elements in order, for each the index of its list)."""
-    sizes = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
-    return lists.flatten(), np.repeat(np.arange(len(lists), dtype=np.int64), sizes)
-
-
 def _table(signal: Signal, columns: dict[str, Any]) -> pa.Table:
     """`columns` cast to the signal's row schema; one that isn't there is NULL."""
     schema = ROWS[signal]
@@ -285,32 +281,16 @@ def _table(signal: Signal, columns: dict[str, Any]) -> pa.Table:
     for field in schema:
         column = columns.get(field.name)
         if column is None:
-            arrays.append(_nulls(field.type, n))
+            arrays.append(pa.nulls(n, field.type))
         else:
             array = pa.array(column) if isinstance(column, np.ndarray) else column
             arrays.append(array.cast(field.type, safe=not pa.types.is_nested(field.type)))
     return pa.table(arrays, schema=schema)
 
 
-def _where_valid(values: pa.Array, parent: pa.Array) -> pa.Array:
-    """`values` where the message they belong to was sent."""
-    return pc.if_else(parent.is_valid(), values, pa.scalar(None, values.type))
-
-
-def _scatter(values: pa.Array, at: Ints, n: int) -> pa.Array:
-    """An array of `n`, NULL but for `values` at the indices `at`."""
-    index = np.full(n, -1, dtype=np.int64)
-    index[at] = np.arange(len(at))
-    return values.take(pa.array(index, mask=index < 0))
-
-
 def _sparse(values: dict[int, str], n: int) -> pa.Array:
     at: Ints = np.fromiter(sorted(values), dtype=np.int64, count=len(values))
-    return _scatter(pa.array([values[i] for i in at.tolist()], pa.string()), at, n)
-
-
-def _nulls(kind: pa.DataType, n: int) -> pa.Array:
-    return pa.nulls(n, kind)
+    return scatter(pa.array([values[i] for i in at.tolist()], pa.string()), at, n)
 
 
 _LEAF: Final[dict[str, Callable[[Any], Any]]] = {

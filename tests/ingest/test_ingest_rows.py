@@ -274,6 +274,17 @@ def test_metric_points_of_every_kind() -> None:
     assert first["attributes"] is None
 
 
+def test_bucket_counts_beyond_int64_are_unknown() -> None:
+    request = every_metric()
+    for metric in request.resource_metrics[0].scope_metrics[0].metrics:
+        for point in metric.histogram.data_points if metric.HasField("histogram") else ():
+            point.bucket_counts[:1] = [2**64 - 1]
+    counts = [row["bucket_counts"] for row in batch(Signal.METRIC, request).table.to_pylist()]
+    assert counts == [None] * len(counts)
+    usual = batch(Signal.METRIC, every_metric()).table["bucket_counts"].to_pylist()
+    assert usual[4:6] == [[1, 2, 0], []]
+
+
 def test_log_records_keep_name_body_and_ids() -> None:
     request = logs("said", {"score": 0.5}, event_name="gen_ai.evaluation.result")
     first, second = request.resource_logs[0].scope_logs[0].log_records
