@@ -4,21 +4,18 @@ Torch is imported only inside `run_worker`, so that whoever starts workers stays
 worker does between begin and end is `worker_loop`'s.
 """
 
-import ctypes
 import os
 import signal
-import sys
 from collections.abc import Callable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving_probe.contract import Role
 from serving_probe.emit import TelemetryConfig
+from serving_probe.stack.child import die_with_parent
 from serving_probe.stack.errors import StackError
 from serving_probe.stack.topology import DType
-
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class WorkerConfig(BaseModel):
@@ -65,6 +62,5 @@ def _until_stopped() -> Callable[[], bool]:
     received: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the fleet, which then stops us
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    die_with_parent()
     return lambda: bool(received) or os.getppid() != parent

@@ -1,5 +1,6 @@
 """A worker's loop between the router's socket and the engine, with its signs of life."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import Final
@@ -48,7 +49,7 @@ def serve(config: WorkerConfig, is_stopped: Callable[[], bool]) -> None:
     model = load_model(config.model, dtype, is_packed=config.role is not Role.PREFILL)
     incarnation = uuid4().hex[:8]
     shape = PageShape.of(model_config(config.model), model.model_hash, dtype)
-    pool = PagePool(f"{config.shm_prefix}-{config.worker_id}-{incarnation}", shape, config.n_pages)
+    pool = PagePool(_segment_name(config, incarnation), shape, config.n_pages)
     try:
         with Telemetry(
             config.telemetry,
@@ -71,6 +72,12 @@ def serve(config: WorkerConfig, is_stopped: Callable[[], bool]) -> None:
                 pool.unlink()  # before the last flush, which may take its time
     finally:
         pool.unlink()
+
+
+def _segment_name(config: WorkerConfig, incarnation: str) -> str:
+    # A pool may be called anything; a file may not.
+    worker = re.sub(r"[^A-Za-z0-9_.-]", "_", config.worker_id)
+    return f"{config.shm_prefix}-{worker}-{incarnation}"
 
 
 class _Loop:

@@ -1,7 +1,7 @@
 """A tiny worker's inside without its process: an engine over a real pool, spans kept in a list."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,6 +90,7 @@ def rig(
     lease_s: float = 30.0,
     max_prefill_tokens: int = 2048,
     worker_id: str | None = None,
+    pulse: Callable[[], None] | None = None,
 ) -> Iterator[Rig]:
     """An engine of one role; its memory is gone afterwards and its books balanced."""
     worker_id = worker_id or f"{role}-0"
@@ -111,6 +112,7 @@ def rig(
         max_batch=max_batch,
         max_prefill_tokens=max_prefill_tokens,
         lease_s=lease_s,
+        pulse=pulse,
     )
     try:
         yield Rig(engine, pool, spans)

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 import torch
 from engine_rig import PROMPT, Rig, failures, handoff, only, output, prefill, releases, rig
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving_probe.contract import Role
-from serving_probe.stack.core import KvRemoved, KvStored, PrefillDone, Tokens
+from serving_probe.stack.core import KvRemoved, KvStored, Prefill, PrefillDone, Release, Tokens
 from serving_probe.stack.meter import shares
 from serving_probe.stack.model.llama import Model, load_model
 
@@ -323,6 +323,54 @@ def test_an_expired_offer_fails_with_its_outcome(model: Model) -> None:
         assert span.attrs["error.type"] == "kv_transfer_expired"
         assert_books(second)
         first.engine.abort_all("closing")
+
+
+ACTIONS = st.sampled_from(["submit", "abort", "prefill", "decode", "decode", "lose"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(ACTIONS, st.integers(0, 9)), min_size=10, max_size=60))
+def test_books_balance_in_any_order_of_events(model: Model, events: list[tuple[str, int]]) -> None:
+    sent: list[Prefill] = []
+    with (
+        rig(model, Role.PREFILL, n_pages=12, max_batch=3, max_prefill_tokens=40) as first,
+        rig(model, Role.DECODE, n_pages=10, max_batch=2) as second,
+    ):
+        for what, n in events:
+            if what == "submit":
+                sent.append(prefill(PROMPT[: 1 + 6 * n], max_tokens=1 + 2 * n))
+                first.engine.submit(sent[-1])
+            elif what == "abort" and sent:
+                for worker in (first, second):
+                    worker.engine.abort(sent[n % len(sent)].attempt_id)
+            elif what == "prefill":
+                first.engine.step()
+                for message in first.engine.take_messages():
+                    if isinstance(message, PrefillDone) and message.export:
+                        request = next(r for r in sent if r.attempt_id == message.attempt_id)
+                        second.engine.submit(handoff(request, message))
+            elif what == "decode":
+                second.engine.step()
+                for message in second.engine.take_messages():
+                    if isinstance(message, Release):
+                        first.engine.release(message.lease_id)
+            else:
+                second.engine.take_messages()  # lost on the way: leases must not need them
+            assert_books(first)
+            assert_books(second)
+        first.engine.abort_all("closing")
+        second.engine.abort_all("closing")
+        for worker in (first, second):
+            assert_books(worker)
+            assert worker.running_ns() == worker.pool.ledger.n_used == 0
+
+
+def test_a_long_step_gives_signs_of_life_from_within(model: Model) -> None:
+    beats: list[float] = []
+    with rig(model, Role.PREFILL, pulse=lambda: beats.append(time.monotonic())) as worker:
+        worker.engine.submit(prefill(max_tokens=1))
+        worker.engine.step()
+        assert len(beats) == model.config.n_layers
 
 
 def replace_struct(struct: object, **changes: object) -> object:

@@ -8,7 +8,7 @@ import codecs
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tokenizers import Tokenizer as Bpe
 from tokenizers import decoders, models, pre_tokenizers
@@ -124,8 +124,8 @@ def _bpe_tokenizer(path: Path) -> Tokenizer:
     return Tokenizer("smollm2", encode, vocab, control["<|im_start|>"], control["<|im_end|>"])
 
 
-def _bpe_from_gguf(reader: object) -> Bpe:
-    fields = reader.fields  # type: ignore[attr-defined]  # gguf ships no types
+def _bpe_from_gguf(reader: Any) -> Bpe:
+    fields = reader.fields
     tokens: list[str] = fields["tokenizer.ggml.tokens"].contents()
     merges: list[str] = fields["tokenizer.ggml.merges"].contents()
     kinds: list[int] = fields["tokenizer.ggml.token_type"].contents()

@@ -47,7 +47,8 @@ def load_weights(config: ModelConfig, dtype: Precision) -> tuple[Tensors, str]:
                 manifest = _convert(config, dtype, weights, manifest_path)
     try:
         with safe_open(weights, framework="pt", device="cpu") as stored:
-            return {name: stored.get_tensor(name) for name in stored.keys()}, manifest["model_hash"]  # noqa: SIM118 -- not a dict
+            names = stored.keys()
+            return {name: stored.get_tensor(name) for name in names}, manifest["model_hash"]
     except (OSError, SafetensorError) as error:
         raise ModelError(
             f"{weights} can't be read ({error}); delete it to convert anew."
