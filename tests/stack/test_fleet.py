@@ -163,16 +163,15 @@ def test_killed_decode_worker_ends_every_request_and_comes_back(
                     extra_body={"ignore_eos": True},
                     extra_headers={"X-Request-Id": f"victim-{i}"},
                 ):
-                    started.release()
+                    started[i].set()
             except openai.APIError as error:
                 heard.append(error.message)
 
-    started = threading.Semaphore(0)
+    started = [threading.Event() for _ in range(8)]
     threads = [threading.Thread(target=stream, args=(i,)) for i in range(8)]
     for thread in threads:
         thread.start()
-    for _ in range(40):
-        assert started.acquire(timeout=30)
+    assert all(event.wait(30) for event in started)
     killed = fleet.pids["decode-0"]
     os.kill(killed, signal.SIGKILL)
     for thread in threads:
