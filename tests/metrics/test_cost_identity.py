@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -251,3 +253,43 @@ def whole_intervals(fleet: Fleet) -> list[tuple[str, int, int]]:
             last = max(last, until)
         intervals.append((worker, start, last + interval_ns))
     return intervals
+
+
+@given_fleet
+@quick
+def test_each_leg_pays_its_share_of_its_units_busy_money(work: Workspace, fleet: Fleet) -> None:
+    """Against exact fractions: largest remainder is never a nano-dollar off the true share."""
+    lay(work, fleet)
+    compute(work, all_hours())
+    units = work.con.sql(
+        "select hour_at, cost_unit, allocation_basis, direct_nano from int_cost_units"
+        " where allocation_basis is not null and direct_nano is not null"
+    ).fetchall()
+    for hour, unit, basis, direct in units:
+        legs = work.con.sql(
+            "select legs.request_key, legs.leg_index, from_ns, to_ns, measured_ns,"
+            " slices.direct_nano from int_cost_leg_hours as legs"
+            " join fct_cost_slices as slices"
+            " using (hour_at, request_key, attempt, leg_index)"
+            " where hour_at = $hour and cost_unit = $unit",
+            params={"hour": hour, "unit": unit},
+        ).fetchall()
+        if basis == "measured":
+            weights = [Fraction(int(leg[4])) for leg in legs]
+        else:
+            weights = swept([(leg[2], leg[3]) for leg in legs])
+        assert sum(leg[5] for leg in legs) == direct
+        for leg, weight in zip(legs, weights, strict=True):
+            true_share = Fraction(int(direct)) * weight / sum(weights) if any(weights) else 0
+            assert abs(leg[5] - true_share) <= 1 + Fraction(1, 1000)
+
+
+def swept(spans: list[tuple[int, int]]) -> list[Fraction]:
+    """Each span's time, an instant that k spans share counting 1/k."""
+    edges = sorted({edge for span in spans for edge in span})
+    shares = [Fraction(0)] * len(spans)
+    for since, until in pairwise(edges):
+        running = [i for i, (start, end) in enumerate(spans) if start <= since and until <= end]
+        for index in running:
+            shares[index] += Fraction(until - since, len(running))
+    return shares
