@@ -7,6 +7,7 @@ the expectation names are compared; both sides are sorted by them.
 
 import json
 import math
+from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -25,21 +26,30 @@ HERE = Path(__file__).parent
 CASES = sorted(path.parent for path in HERE.glob("*/*/expect.json"))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_case(case: Path) -> None:
+@pytest.fixture(scope="module")
+def empty() -> Iterator[Workspace]:
+    """A workspace that every case finds empty."""
     work = Workspace(None, _empty_ledger())
+    yield work
+    work.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_case(case: Path, empty: Workspace) -> None:
+    model = next(model for model in empty.models if model.name == case.parent.name)
+    inputs = [path for path in case.glob("*.json") if path.name != "expect.json"]
+    expected = json.loads((case / "expect.json").read_text(encoding="utf-8"))
+    columns = list(expected[0]) if expected else ["*"]
     try:
-        for path in case.glob("*.json"):
-            if path.name != "expect.json":
-                _fill(work.con, path)
-        model = next(model for model in work.models if model.name == case.parent.name)
-        work.run(model)
-        expected = json.loads((case / "expect.json").read_text(encoding="utf-8"))
-        columns = list(expected[0]) if expected else ["*"]
-        got = work.con.sql(f"select {', '.join(columns)} from memory.unit.{model.name}")
+        for path in inputs:
+            _fill(empty.con, path)
+        empty.run(model)
+        got = empty.con.sql(f"select {', '.join(columns)} from memory.unit.{model.name}")
         rows = [dict(zip(got.columns, map(_plain, row), strict=True)) for row in got.fetchall()]
     finally:
-        work.close()
+        for path in inputs:
+            empty.con.execute(f"delete from store.{path.stem}")
+        empty.clear_scratch()
     assert len(rows) == len(expected), rows
     for row, wanted in zip(sorted(rows, key=_order), sorted(expected, key=_order), strict=True):
         assert {name: _Near(row[name]) for name in wanted} == wanted
