@@ -41,9 +41,11 @@ PHASE_COLORS = {
 }
 
 
-def waterfall(steps: pl.DataFrame) -> go.Figure:
-    """The bill, step by step; steps that cost nothing are left out."""
+def waterfall(steps: pl.DataFrame) -> go.Figure | None:
+    """The bill, step by step; steps that cost nothing are left out. None: there is no bill."""
     drawn = steps.filter(pl.col("usd") != 0)
+    if drawn.is_empty():
+        return None
     names = [str(step).replace("_", " ") for step in drawn["step"]]
     usd = [float(value) for value in drawn["usd"]]
     figure = go.Figure(
@@ -137,7 +139,7 @@ def distribution(
         if value_s is not None:
             at = value_s * 1000
             figure.add_scatter(
-                x=[at, at],
+                x=[at, at] if at > 0 else [None, None],  # 0 has no place on a logarithmic axis
                 y=[0, max(ys, default=0)],
                 mode="lines",
                 line={"width": 2, "dash": "dash", "color": color},

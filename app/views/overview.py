@@ -116,7 +116,7 @@ def money(instant: Instant) -> None:
             "Where the bill goes",
             "The fleet's whole bill over the same hours, by what each dollar bought. Model, class"
             " and tenant filters don't apply.",
-            charts.waterfall(steps) if steps.height else None,
+            charts.waterfall(steps),
             "Waterfall of the bill in US dollars by step",
         )
     with right:
