@@ -65,7 +65,8 @@ def run_builder(
             on_build(report)
             if is_last:
                 return
-            stop.wait(max(0.0, interval_s - report.elapsed_s))
+            # On a busy machine a build takes longer: rest as long as it worked, it isn't alone.
+            stop.wait(max(interval_s - report.elapsed_s, report.elapsed_s))
 
 
 def build_once(config: BuildConfig) -> BuildReport:
@@ -84,6 +85,8 @@ class Builder:
             "slo_classes": load_slo_classes(config.slo),
         }
         self.work = Workspace(config.store / "build.duckdb", ledger)
+        self._changed = {model.name for model in self.work.models}
+        """Relations with other rows than at the last publication; at first nobody knows."""
         if self.work.is_ledger_new:
             self._mark_everything()
 
@@ -109,6 +112,7 @@ class Builder:
         if is_published:
             self._recompute_small_marts()
             publish(self.work, warehouse)
+            self._changed.clear()
         elapsed_s = time.perf_counter() - started
         return BuildReport(n_segments, n_requests, n_hours, is_published, elapsed_s)
 
@@ -127,6 +131,8 @@ class Builder:
             work.advance_watermark()
             work.note_consumed([path.relative_to(self.config.store) for path in paths])
         work.clear_scratch()
+        self._changed |= {"watermark", "request_map"}
+        self._changed |= {model.name for model in work.of_unit(Unit.SEGMENT)}
 
     def _recompute_requests(self) -> int:
         """Compute one unit of pending requests; the hours they were in and are in become due."""
@@ -141,6 +147,7 @@ class Builder:
             work.mark("pending_hours", hours)
             work.replace(models, "pending_requests", "dirty_requests")
             work.clear_scratch()
+            self._changed |= {model.name for model in models}
         return n_keys
 
     def _recompute_hours(self) -> int:
@@ -153,12 +160,16 @@ class Builder:
                 work.run(model)
             work.replace(models, "pending_hours", "dirty_hours")
             work.clear_scratch()
+            self._changed |= {model.name for model in models}
         return n_keys
 
     def _recompute_small_marts(self) -> None:
         for model in self.work.of_unit(Unit.ALL):
+            if self._changed.isdisjoint(model.inputs | {model.name}):
+                continue
             self.work.run(model)
             self.work.replace_whole(model)
+            self._changed.add(model.name)
         self.work.clear_scratch()
 
     def _mark_everything(self) -> None:
