@@ -170,7 +170,8 @@ class Workspace:
                     )
             self.con.execute(
                 "create table warehouse.main.publication as"
-                " select now()::timestamp as published_at, received_unix_ns from store.watermark"
+                " select now()::timestamp as published_at,"
+                " (select max(received_unix_ns) from store.watermark) as received_unix_ns"
             )
         finally:
             self.con.execute("detach warehouse")
