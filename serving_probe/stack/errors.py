@@ -30,7 +30,7 @@ class TransferError(StackError):
 
 
 class RequestError(StackError):
-    """A request the gateway refuses; `code` is the OpenAI error code, `param` the field at fault."""
+    """A request the gateway refuses: `code` is the OpenAI error code, `param` the faulty field."""
 
     def __init__(
         self, message: str, *, status: int = 400, code: str | None = None, param: str | None = None

@@ -130,7 +130,6 @@ class Generation:
             )
         token_ids = await self._prompt(request)
         attrs = self._exchange.attrs
-        attrs[Gen.INPUT_TOKENS] = len(token_ids)
         sampling = self._sampling(request, len(token_ids))
         attrs[Gen.MAX_TOKENS] = sampling.max_tokens
         flight = Flight(
@@ -141,6 +140,7 @@ class Generation:
             sampling=sampling,
         )
         self._gateway.router.submit(flight)
+        attrs[Gen.INPUT_TOKENS] = len(token_ids)  # a refused prompt is nobody's input
         self._flight = flight
         return flight
 

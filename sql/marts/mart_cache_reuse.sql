@@ -56,7 +56,7 @@ tenants as (
     group by model, worker_type
 ),
 
--- What a worker's second bill_lines, as its cost unit is priced in the hour.
+-- What a worker's second costs, as its cost unit is priced in the hour.
 worker_rates as (
     select
         hour_at,
