@@ -7,10 +7,9 @@ from app.options import ModelName
 from app.ports import Wanted
 from app.supervise import Service
 
-DASHBOARD_NICE = 10
-BUILDER_NICE = 5
-"""What builds and shows gives way to the router. The builder is as nice as the workers: at 10, two
-busy workers on two cores kept it so short that a page was ten seconds behind."""
+BACKGROUND_NICE = 10
+"""What builds and shows gives way to the router, and is as nice as the stack's workers: nicer than
+two busy workers on two cores, the builder ran so seldom that a page was ten seconds behind."""
 
 STOP_ORDER = ("replay", "stack", "collector", "builder", "dashboard")
 """Load ends, the stack flushes its spans, the collector makes them durable, the builder ends."""
@@ -59,7 +58,7 @@ class House:
         return Service(
             "builder",
             ("build", "--store", str(self.store), "--watch"),
-            nice=BUILDER_NICE,
+            nice=BACKGROUND_NICE,
             stop_within_s=120.0,
         )
 
@@ -74,7 +73,7 @@ class House:
             "dashboard",
             ("dashboard", "--store", str(self.store), "--dashboard-port", port),
             ready_url=f"http://127.0.0.1:{port}/_stcore/health",
-            nice=DASHBOARD_NICE,
+            nice=BACKGROUND_NICE,
         )
 
     def stack(self, topology: Path, model: ModelName | None, port: int) -> Service:

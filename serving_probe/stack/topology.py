@@ -32,7 +32,7 @@ class WorkerGroup(BaseModel):
     n_pages: Annotated[int, Field(ge=8, le=1_000_000, description="KV pages in the pool")] = 512
     max_batch: Annotated[int, Field(ge=1, le=256, description="sequences in one step")] = 16
     max_prefill_tokens: Annotated[int, Field(ge=16, le=65536, description="tokens a step")] = 2048
-    nice: Annotated[int, Field(ge=0, le=19, description="keeps the router responsive")] = 5
+    nice: Annotated[int, Field(ge=0, le=19, description="keeps the router responsive")] = 10
 
     def worker_ids(self) -> Iterator[str]:
         """`{pool}-0`, `{pool}-1`, …: stable over restarts."""

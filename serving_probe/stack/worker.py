@@ -33,7 +33,7 @@ class WorkerConfig(BaseModel):
     n_pages: Annotated[int, Field(ge=8, le=1_000_000)] = 512
     max_batch: Annotated[int, Field(ge=1, le=256)] = 16
     max_prefill_tokens: Annotated[int, Field(ge=16, le=65536)] = 2048
-    nice: Annotated[int, Field(ge=0, le=19)] = 5
+    nice: Annotated[int, Field(ge=0, le=19)] = 10
     lease_s: Annotated[float, Field(gt=0, le=600)] = 30.0
     shm_prefix: Annotated[
         str, Field(pattern=r"^[A-Za-z0-9_-]{1,20}$", description="names start with it")
