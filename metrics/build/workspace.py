@@ -138,7 +138,8 @@ class Workspace:
             " where trace_id in (select trace_id from memory.unit.moved_traces)"
         )
         self.con.execute(
-            "insert into store.request_map select trace_id, new_key from memory.unit.moved_traces"
+            "insert into store.request_map"
+            " select trace_id, new_key, root_started_unix_ns from memory.unit.moved_traces"
         )
 
     def advance_watermark(self) -> None:

@@ -1,64 +1,97 @@
--- One upstream try, from the spans that stand for the whole of it: the gateway's (SERVER) and the
--- caller's (CLIENT) where there are both.
+-- One upstream try, from the spans that stand for the whole of it: the gateways' (SERVER; one may
+-- stand before another) and the caller's (CLIENT) where there is one.
 -- Grain: one row per (request_key, attempt). Times are unix nanoseconds; arrived and ended are the
--- gateway's where it has a span, else the client's.
+-- outermost gateway's where there is one, else the client's.
 -- attempt is the number the source gave, unless two attempts of a request share one or an attempt
 -- has none: then they are counted in order of arrival, and flagged.
 -- NULL: not said.
 -- unit: request
-with roots as (
+with said as (
     select
         *,
-        coalesce(kind = 'client', false) as is_client,
-        count(*) over (partition by request_key, trace_id, coalesce(kind = 'client', false))
-            as n_alike
+        coalesce(kind = 'client', false) as is_client
     from int_request_spans
     where is_root
 ),
 
--- A client span belongs to the gateway span under it; of several tries under one client span, to
--- the last, whose answer it waited for.
+roots as (
+    select
+        said.*,
+        upper_roots.span_id is not null as is_inner,
+        count(*) over (
+            partition by
+                said.request_key, said.trace_id, said.is_client, upper_roots.span_id is not null
+        ) as n_alike
+    from said
+    left join said as upper_roots
+        on
+            said.request_key = upper_roots.request_key
+            and said.trace_id = upper_roots.trace_id
+            and said.parent_span_id = upper_roots.span_id
+            and said.is_client = upper_roots.is_client
+),
+
+-- A gateway before a gateway belongs to the one under it, and a client to the outermost gateway
+-- under it; of several tries under one of them, to the last, whose answer it waited for.
 pairs as (
     select
-        client_roots.trace_id,
-        client_roots.span_id as client_span_id,
-        gateway_roots.span_id as gateway_span_id
-    from roots as client_roots
-    inner join roots as gateway_roots
+        upper_roots.trace_id,
+        upper_roots.span_id as upper_span_id,
+        lower_roots.span_id as lower_span_id,
+        count(*) over (partition by upper_roots.trace_id, upper_roots.span_id) as n_tries
+    from roots as upper_roots
+    inner join roots as lower_roots
         on
-            client_roots.request_key = gateway_roots.request_key
-            and client_roots.trace_id = gateway_roots.trace_id
+            upper_roots.request_key = lower_roots.request_key
+            and upper_roots.trace_id = lower_roots.trace_id
+            and upper_roots.span_id <> lower_roots.span_id
             and (
-                client_roots.span_id = gateway_roots.parent_span_id
-                or (client_roots.n_alike = 1 and gateway_roots.n_alike = 1)
+                upper_roots.span_id = lower_roots.parent_span_id
+                or (
+                    upper_roots.is_client
+                    and not lower_roots.is_inner
+                    and upper_roots.n_alike = 1
+                    and lower_roots.n_alike = 1
+                )
             )
-    where client_roots.is_client and not gateway_roots.is_client
+    where not lower_roots.is_client
     qualify
         row_number() over (
-            partition by client_roots.trace_id, client_roots.span_id
-            order by gateway_roots.ended_unix_ns desc, gateway_roots.span_id desc
+            partition by upper_roots.trace_id, upper_roots.span_id
+            order by lower_roots.ended_unix_ns desc, lower_roots.span_id desc
         ) = 1
 ),
 
 layers as (
     select
         roots.*,
-        coalesce(pairs.gateway_span_id, roots.span_id) as try_id,
-        case when roots.is_client then 2 else 1 end as layer
+        coalesce(inner_pairs.lower_span_id, pairs.lower_span_id, roots.span_id) as try_id,
+        -- A gateway that tried several times saw more than one attempt: it speaks after its tries.
+        case
+            when roots.is_client then 4
+            when pairs.n_tries > 1 then 3
+            when roots.is_inner then 2
+            else 1
+        end as layer
     from roots
-    left join pairs on roots.trace_id = pairs.trace_id and roots.span_id = pairs.client_span_id
+    left join pairs on roots.trace_id = pairs.trace_id and roots.span_id = pairs.upper_span_id
+    left join pairs as inner_pairs
+        on
+            pairs.trace_id = inner_pairs.trace_id
+            and pairs.lower_span_id = inner_pairs.upper_span_id
 ),
 
--- min_by skips what is NULL: the gateway's word where it said something, else the client's.
+-- min_by skips what is NULL: the outer gateway's word where it said something, else the inner's,
+-- else the client's.
 readings as (
     select
         request_key,
         trace_id,
         try_id,
         coalesce(min_by(request_id, layer), trace_id) as request_id,
-        min(span_id) filter (where layer = 1) as gateway_span_id,
-        min(span_id) filter (where layer = 2) as client_span_id,
-        min(started_unix_ns) filter (where layer = 2) as client_started_unix_ns,
+        min_by(span_id, layer) filter (where not is_client) as gateway_span_id,
+        min(span_id) filter (where is_client) as client_span_id,
+        min(started_unix_ns) filter (where is_client) as client_started_unix_ns,
         min_by(tenant_id, layer) as tenant_id,
         min_by(attempt, layer) as said_attempt,
         min_by(started_unix_ns, layer) as arrived_unix_ns,

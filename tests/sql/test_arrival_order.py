@@ -40,6 +40,7 @@ def test_one_build_of_everything_says_what_happened(tmp_path: Path) -> None:
     assert verdicts == [
         ("hedged", 2, None),
         ("killed", 1, "failed"),
+        ("outer", 1, None),  # a gateway before a gateway, each with an id of its own
         ("plain", 1, None),
         ("retried", 2, "slo_ttft"),  # the second try came after three seconds
     ]
@@ -73,7 +74,7 @@ def test_no_row_depends_on_how_it_arrived(tmp_path: Path, seed: int) -> None:
 
 
 def _record() -> list[Row]:
-    """Five traces' worth of what can happen, across an hour's border, and a sign of life later."""
+    """Eight traces' worth of what can happen, across an hour's border, and a sign of life later."""
     return [
         *_attempt(1, "plain", 0),
         *_attempt(2, "hedged", 9_700, attempt=1),
@@ -82,6 +83,11 @@ def _record() -> list[Row]:
         *_attempt(5, "retried", 23_000),
         *_attempt(6, "killed", 30_000, outcome="failed", finish_reasons=None)[:3],
         *_attempt(7, "lost", 40_000)[1:],
+        *_attempt(8, "inner", 50_000, parent_span_id=_id(85, 8), tenant_id="default"),
+        _span(8, 5, "chat m", 49_995, 50_502)
+        | {"kind": 2, "operation_name": "chat", "request_model": "m", "request_id": "outer"}
+        | {"attempt": 1, "tenant_id": "acme", "is_stream": True, "outcome": "completed"}
+        | {"finish_reasons": ["stop"], "chunk_gaps_us": [115_500, 90_000, 300_000]},
         {"signal": "metric", "received_unix_ns": START_NS + 200_000 * MS},
     ]
 
