@@ -49,6 +49,12 @@ def build(
 
 
 def _say(report: "BuildReport") -> None:
+    if report.n_quarantined:
+        typer.echo(
+            f"{report.n_quarantined} segments could not be read and lie in quarantine/segments,"
+            " each with its reason",
+            err=True,
+        )
     if report.is_published:
         typer.echo(
             f"{report.n_segments} segments, {report.n_requests} requests, {report.n_hours} hours"

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from metrics.build.models import Unit, load_runner_query
 from metrics.build.publish import publish
-from metrics.build.segments import load_segments, new_segments
+from metrics.build.segments import compact, load_segments, new_segments
 from metrics.build.workspace import Workspace
 from metrics.ledger.prices import load_price_cards
 from metrics.ledger.slo import load_slo_classes
@@ -42,6 +42,7 @@ class BuildReport:
     """What one build did."""
 
     n_segments: int
+    n_quarantined: int  # segments that could not be read
     n_requests: int
     n_hours: int
     is_published: bool
@@ -99,10 +100,11 @@ class Builder:
     def build(self) -> BuildReport:
         """Consume new segments, recompute what they touch, publish if anything changed."""
         started = time.perf_counter()
-        n_segments = n_requests = n_hours = 0
+        n_segments = n_quarantined = n_requests = n_hours = 0
         while paths := new_segments(self.work.con, self.config.store):
-            self._consume(paths)
-            n_segments += len(paths)
+            n_consumed = self._consume(paths)
+            n_segments += n_consumed
+            n_quarantined += len(paths) - n_consumed
         while n_keys := self._recompute_requests():
             n_requests += n_keys
         while n_keys := self._recompute_hours():
@@ -113,13 +115,14 @@ class Builder:
             self._recompute_small_marts()
             publish(self.work, warehouse)
             self._changed.clear()
+        compact(self.work.con, self.config.store)
         elapsed_s = time.perf_counter() - started
-        return BuildReport(n_segments, n_requests, n_hours, is_published, elapsed_s)
+        return BuildReport(n_segments, n_quarantined, n_requests, n_hours, is_published, elapsed_s)
 
-    def _consume(self, paths: list[Path]) -> None:
-        """Stage the rows of new segments and note which requests and hours they touch."""
+    def _consume(self, paths: list[Path]) -> int:
+        """Stage the rows of new segments, note what they touch; how many could be read."""
         work = self.work
-        load_segments(work.con, paths)
+        readable = load_segments(work.con, self.config.store, paths)
         for model in work.of_unit(Unit.SEGMENT):
             work.run(model)
         work.set_scratch("moved_traces", load_runner_query("moved_traces"))
@@ -129,10 +132,11 @@ class Builder:
             work.move_traces()
             work.mark("pending_hours", load_runner_query("hours_of_points"))
             work.advance_watermark()
-            work.note_consumed([path.relative_to(self.config.store) for path in paths])
+            work.note_consumed([path.relative_to(self.config.store) for path in readable])
         work.clear_scratch()
         self._changed |= {"watermark", "request_map"}
         self._changed |= {model.name for model in work.of_unit(Unit.SEGMENT)}
+        return len(readable)
 
     def _recompute_requests(self) -> int:
         """Compute one unit of pending requests; the hours they were in and are in become due."""

@@ -1,5 +1,6 @@
 """The builder as a process among processes: empty stores, two builders, kills, new prices."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 from ingest.schema import SEGMENT
 from metrics.build.build import DATA, BuildConfig, Builder, build_once
 from metrics.build.models import load_models
+from metrics.build.segments import COMPACT_AT
 from metrics.errors import BuilderBusyError, NothingPublishedError
 from metrics.query import Warehouse
 
@@ -123,6 +125,47 @@ def test_builders_that_are_killed_lose_and_double_nothing(tmp_path: Path) -> Non
     build_once(BuildConfig(store=tmp_path))
     assert len(resumed["requests"]) == number
     assert _relations(tmp_path) == resumed
+
+
+def test_a_segment_that_cannot_be_read_costs_the_others_nothing(tmp_path: Path) -> None:
+    for number in range(3):
+        _write(tmp_path, number, _second(number))
+    torn = tmp_path / "incoming" / "test" / f"{1:012d}-torn.parquet"
+    torn.write_bytes(b"PAR1 no more of it")
+    report = build_once(BuildConfig(store=tmp_path))
+    assert (report.n_segments, report.n_quarantined, report.n_requests) == (3, 1, 3)
+    aside = tmp_path / "quarantine" / "segments"
+    assert (aside / torn.name).read_bytes() == b"PAR1 no more of it"
+    assert "reason" in (aside / f"{torn.name}.json").read_text()
+    assert build_once(BuildConfig(store=tmp_path)).n_quarantined == 0
+
+
+def test_small_segments_are_laid_together_and_say_the_same(tmp_path: Path) -> None:
+    n_files = COMPACT_AT + 3
+    for number in range(n_files):
+        _write(tmp_path, number, _second(number) if number % 16 == 0 else _second(number)[2:])
+    build_once(BuildConfig(store=tmp_path))
+    before = _relations(tmp_path)
+    left = sorted(path.name for path in tmp_path.glob("incoming/*/*.parquet"))
+    assert left == [f"{n_files - 1:012d}-test.parquet"]  # its number is where receivers go on
+    assert len(list(tmp_path.glob("record/test/*.parquet"))) == 1
+    assert build_once(BuildConfig(store=tmp_path)).n_segments == 0
+    (tmp_path / "build.duckdb").unlink()
+    assert build_once(BuildConfig(store=tmp_path)).n_segments == 2
+    assert _relations(tmp_path) == before
+
+
+def test_a_compaction_that_was_cut_off_doubles_nothing(tmp_path: Path) -> None:
+    for number in range(COMPACT_AT + 1):
+        _write(tmp_path, number, _second(number) if number % 16 == 0 else _second(number)[2:])
+    kept = tmp_path / "kept"
+    shutil.copytree(tmp_path / "incoming", kept)
+    build_once(BuildConfig(store=tmp_path))
+    before = _relations(tmp_path)
+    shutil.copytree(kept, tmp_path / "incoming", dirs_exist_ok=True)
+    (tmp_path / "build.duckdb").unlink()
+    build_once(BuildConfig(store=tmp_path))
+    assert _relations(tmp_path) == before
 
 
 def test_ledger_defaults_are_the_shipped_ones() -> None:
