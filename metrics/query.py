@@ -16,6 +16,8 @@ import polars as pl
 from metrics.errors import NothingPublishedError, QueryFailedError
 from sql import SQL_ROOT
 
+_SEARCH_PATH = "set search_path = 'warehouse.main,memory.main'"
+
 
 class Warehouse:
     """A store's published relations; safe to share between threads."""
@@ -36,7 +38,7 @@ class Warehouse:
         with self._lock:
             con = self._connect().cursor()
         try:
-            con.execute("use warehouse")
+            con.execute(_SEARCH_PATH)
             relation = con.sql(query, params=dict(parameters or {}))
             if relation is None:
                 raise QueryFailedError("the query gives no rows: ask with a SELECT.")
@@ -87,6 +89,9 @@ class Warehouse:
             quoted = str(self.path).replace("'", "''")
             try:
                 fresh.execute(f"attach '{quoted}' as warehouse (read_only)")
+                fresh.execute(_SEARCH_PATH)
+                for macro in _report_macros():
+                    fresh.execute(macro)
             except duckdb.Error as error:
                 fresh.close()
                 raise QueryFailedError(f"cannot read {self.path}: {error}") from error
@@ -94,6 +99,13 @@ class Warehouse:
                 self._con.close()
             self._con, self._seen = fresh, identity
         return self._con
+
+
+@cache
+def _report_macros() -> tuple[str, ...]:
+    """What several reports say alike: table macros over the published relations."""
+    paths = sorted((SQL_ROOT / "reports" / "macros").glob("*.sql"))
+    return tuple(path.read_text(encoding="utf-8") for path in paths)
 
 
 @cache

@@ -1,26 +1,14 @@
 -- Quantiles of gaps between tokens and between chunks, from the stored histogram: within 1 %.
 -- Grain: one row per viewpoint and kind. Seconds.
 -- Parameters: since, as_of (UTC), model; NULL: all. Class and tenant aren't in this histogram.
-with scope as (
+with bins as (
     select
-        $since::timestamp as since,
-        $as_of::timestamp as as_of,
-        $model::varchar as model
-),
-
-bins as (
-    select
-        token_gaps.viewpoint,
-        token_gaps.kind,
-        token_gaps.bin,
-        sum(token_gaps.n) as n
-    from token_gaps
-    cross join scope
-    where
-        token_gaps.minute_at >= date_trunc('minute', scope.since)
-        and token_gaps.minute_at <= scope.as_of
-        and (scope.model is null or token_gaps.model = scope.model)
-    group by token_gaps.viewpoint, token_gaps.kind, token_gaps.bin
+        viewpoint,
+        kind,
+        bin,
+        sum(n) as n
+    from gaps_in($since, $as_of, $model)
+    group by viewpoint, kind, bin
 ),
 
 ranked as (

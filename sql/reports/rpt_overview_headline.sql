@@ -43,15 +43,10 @@ span as (
 ),
 
 ended as (
-    select requests.*
-    from requests
-    cross join scope
-    where
-        requests.ended_at > date_trunc('hour', scope.since)
-        and requests.ended_at <= scope.as_of
-        and (scope.model is null or requests.model = scope.model)
-        and (scope.slo_class is null or requests.slo_class = scope.slo_class)
-        and (scope.tenant_id is null or requests.tenant_id = scope.tenant_id)
+    select *
+    from requests_that_ended(
+        date_trunc('hour', $since::timestamp), $as_of, $model, $slo_class, $tenant_id
+    )
 ),
 
 verdicts as (

@@ -3,25 +3,9 @@
 -- the first end in the window to the last whole bucket before the newest; empty ones are 0.
 -- Parameters: since, as_of (UTC; since < ended_at <= as_of); model, slo_class, tenant_id: NULL
 -- for all.
-with scope as (
-    select
-        $since::timestamp as since,
-        $as_of::timestamp as as_of,
-        $model::varchar as model,
-        $slo_class::varchar as slo_class,
-        $tenant_id::varchar as tenant_id
-),
-
-ended as (
-    select requests.*
-    from requests
-    cross join scope
-    where
-        requests.ended_at > scope.since
-        and requests.ended_at <= scope.as_of
-        and (scope.model is null or requests.model = scope.model)
-        and (scope.slo_class is null or requests.slo_class = scope.slo_class)
-        and (scope.tenant_id is null or requests.tenant_id = scope.tenant_id)
+with ended as (
+    select *
+    from requests_that_ended($since, $as_of, $model, $slo_class, $tenant_id)
 ),
 
 extent as (

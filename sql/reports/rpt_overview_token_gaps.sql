@@ -2,25 +2,13 @@
 -- Grain: one row per viewpoint, kind and bin; five of the stored bins (g = 1.02, in microseconds)
 -- make one. low_s, high_s: edges in seconds; gaps of zero and less are in the lowest bin drawn.
 -- Parameters: since, as_of (UTC), model; NULL: all. Class and tenant aren't in this histogram.
-with scope as (
+with seen as (
     select
-        $since::timestamp as since,
-        $as_of::timestamp as as_of,
-        $model::varchar as model
-),
-
-seen as (
-    select
-        token_gaps.viewpoint,
-        token_gaps.kind,
-        greatest(ceil(token_gaps.bin / 5)::integer, 0) as wide_bin,
-        token_gaps.n
-    from token_gaps
-    cross join scope
-    where
-        token_gaps.minute_at >= date_trunc('minute', scope.since)
-        and token_gaps.minute_at <= scope.as_of
-        and (scope.model is null or token_gaps.model = scope.model)
+        viewpoint,
+        kind,
+        n,
+        greatest(ceil(bin / 5)::integer, 0) as wide_bin
+    from gaps_in($since, $as_of, $model)
 )
 
 select
