@@ -11,6 +11,14 @@ def probe(
     otlp: Annotated[
         str, typer.Option(help="Base URL that telemetry is sent to.")
     ] = "http://127.0.0.1:4318",
+    tenant_salt: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TOKENMILL_TENANT_SALT",
+            help="Salts the hash of an API key that names its tenant; the same salt keeps the"
+            " names over restarts. Else a new one at every start.",
+        ),
+    ] = None,
 ) -> None:
     """Stand before an OpenAI-compatible server and measure every request.
 
@@ -23,7 +31,9 @@ def probe(
     from serving_probe.sidecar.proxy import run_probe
 
     telemetry = TelemetryConfig(endpoint=otlp)
-    config = ProbeConfig.create(upstream=upstream, listen=listen, telemetry=telemetry)
+    config = ProbeConfig.create(
+        upstream=upstream, listen=listen, telemetry=telemetry, tenant_salt=tenant_salt
+    )
     run_probe(config, on_ready=lambda url: typer.echo(f"probe listens on {url}"))
 
 

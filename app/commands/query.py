@@ -1,6 +1,7 @@
 """`tokenmill sql`: one question to the published warehouse, answered as a table, JSON or CSV."""
 
 import sys
+from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +46,7 @@ def sql(
         case Format.JSON:
             _print_json(frame)
         case Format.CSV:
-            sys.stdout.write(frame.write_csv())
+            sys.stdout.write(_flat(frame).write_csv())
         case Format.TABLE:
             _print_table(frame)
 
@@ -59,12 +60,39 @@ def _print_json(frame: "pl.DataFrame") -> None:
     sys.stdout.write("[" + ",\n ".join(lines) + "]\n")
 
 
+def _flat(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """Lists and structs as JSON text: CSV has no place for them."""
+    import msgspec
+    import polars as pl
+
+    encoder = msgspec.json.Encoder(decimal_format="number")
+    return frame.with_columns(
+        pl.Series(
+            name,
+            [
+                None if value is None else encoder.encode(value).decode()
+                for value in frame[name].to_list()
+            ],
+            dtype=pl.String,
+        )
+        for name, kind in frame.schema.items()
+        if kind.is_nested()
+    )
+
+
+def _text(value: object) -> str:
+    """A cell; money without an exponent."""
+    if value is None:
+        return ""
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
 def _print_table(frame: "pl.DataFrame") -> None:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name, kind in frame.schema.items():
         table.add_column(name, justify="right" if kind.is_numeric() else "left", overflow="fold")
     for row in frame.iter_rows():
-        table.add_row(*("" if value is None else str(value) for value in row))
+        table.add_row(*map(_text, row))
     console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False, markup=False)
     console.print(table)
     console.print(f"{frame.height} row{'' if frame.height == 1 else 's'}")

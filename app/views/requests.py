@@ -1,5 +1,8 @@
 """The requests: the newest in a table, and one of them taken apart, phase by phase, gap by gap."""
 
+from dataclasses import dataclass
+from datetime import datetime
+
 import polars as pl
 import streamlit as st
 
@@ -22,21 +25,45 @@ def in_milliseconds(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
     ).drop(columns)
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The rows of the table as they stand, and what they were asked for with."""
+
+    filters: Filters
+    as_of: datetime
+    found: pl.DataFrame
+
+
 def take_selection() -> None:
     """A row was chosen: its key, not its place, goes to the bound field and the URL."""
     chosen = st.session_state[TABLE_KEY].selection.rows
-    shown: list[str] = st.session_state["_shown_keys"]
-    if chosen and chosen[0] < len(shown):
-        st.session_state["request"] = shown[chosen[0]]
+    listed: Listed = st.session_state["_listed"]
+    if chosen and chosen[0] < listed.found.height:
+        st.session_state["request"] = listed.found["request_key"][chosen[0]]
+
+
+def forget_selection() -> None:
+    """Untick the row, so that the newest requests are listed again."""
+    st.session_state.pop("_listed", None)
+
+
+def listed_now(instant: Instant) -> Listed:
+    """The newest rows; while one is ticked, the ones it was ticked in: ticks go by place."""
+    last = st.session_state.get("_listed")
+    state = st.session_state.get(TABLE_KEY)
+    if isinstance(last, Listed) and last.filters == FILTERS and state and state.selection.rows:
+        return last
+    parameters = FILTERS.all(instant) | {"max_rows": MAX_ROWS}
+    return Listed(FILTERS, instant.as_of, rows("requests_list", instant, parameters))
 
 
 def table(instant: Instant) -> None:
     """The newest requests of the window, the newest first."""
-    found = rows("requests_list", instant, FILTERS.all(instant) | {"max_rows": MAX_ROWS})
+    listed = st.session_state["_listed"] = listed_now(instant)
+    found = listed.found
     if found.is_empty():
         st.info("No request ended in this window.", icon=":material/search_off:")
         return
-    st.session_state["_shown_keys"] = found["request_key"].to_list()
     shown = in_milliseconds(found, "ttft_s", "tpot_s", "worst_gap_s", "e2e_s").with_columns(
         verdict=pl.when("is_accepted").then(pl.lit("accepted")).otherwise("reject_reason")
     )
@@ -83,7 +110,7 @@ def table(instant: Instant) -> None:
         },
     )
     newest = f"the newest {MAX_ROWS:,}" if found.height == MAX_ROWS else f"{found.height:,}"
-    st.caption(f"{newest} requests · as of {clock(instant.as_of)} UTC · choose a row to open it")
+    st.caption(f"{newest} requests · as of {clock(listed.as_of)} UTC · choose a row to open it")
 
 
 def detail(instant: Instant, request: str) -> None:
@@ -204,7 +231,7 @@ with shown_errors():
             type="search",
             placeholder="a request's id, or choose a row",
         )
-        st.button("Refresh", icon=":material/refresh:")
+        st.button("Refresh", icon=":material/refresh:", on_click=forget_selection)
     table(now)
     if asked:
         detail(now, asked)

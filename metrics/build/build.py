@@ -23,6 +23,7 @@ from metrics.ledger.prices import load_price_cards
 from metrics.ledger.slo import load_slo_classes
 
 DATA = Path(__file__).parent.parent.parent / "data"
+_KEPT_AS = {"int_trace_keys": "request_map"}
 REQUESTS_PER_UNIT = 20_000
 HOURS_PER_UNIT = 48
 
@@ -105,8 +106,8 @@ class Builder:
             n_consumed = self._consume(paths)
             n_segments += n_consumed
             n_quarantined += len(paths) - n_consumed
-        while n_keys := self._recompute_requests():
-            n_requests += n_keys
+        while (n_recomputed := self._recompute_requests()) is not None:
+            n_requests += n_recomputed
         while n_keys := self._recompute_hours():
             n_hours += n_keys
         warehouse = self.config.store / "warehouse.duckdb"
@@ -125,11 +126,10 @@ class Builder:
         readable = load_segments(work.con, self.config.store, paths)
         for model in work.of_unit(Unit.SEGMENT):
             work.run(model)
-        work.set_scratch("moved_traces", load_runner_query("moved_traces"))
         with work.transaction():
             for model in work.of_unit(Unit.SEGMENT):
-                work.append(model)
-            work.move_traces()
+                work.append(model, into=_KEPT_AS.get(model.name))
+            work.mark("pending_requests", load_runner_query("touched_requests"))
             work.mark("pending_hours", load_runner_query("hours_of_points"))
             work.advance_watermark()
             work.note_consumed([path.relative_to(self.config.store) for path in readable])
@@ -138,21 +138,25 @@ class Builder:
         self._changed |= {model.name for model in work.of_unit(Unit.SEGMENT)}
         return len(readable)
 
-    def _recompute_requests(self) -> int:
-        """Compute one unit of pending requests; the hours they were in and are in become due."""
+    def _recompute_requests(self) -> int | None:
+        """Compute one unit of pending keys: how many are requests, None when none was pending.
+
+        The hours that the requests were in, and those they are in now, become due.
+        """
         work = self.work
-        n_keys = work.take("pending_requests", "dirty_requests", REQUESTS_PER_UNIT)
-        if n_keys:
-            models = work.of_unit(Unit.REQUEST)
-            hours = load_runner_query("hours_of_requests")
-            work.mark("pending_hours", hours)
-            for model in models:
-                work.run(model)
-            work.mark("pending_hours", hours)
-            work.replace(models, "pending_requests", "dirty_requests")
-            work.clear_scratch()
-            self._changed |= {model.name for model in models}
-        return n_keys
+        if not work.take("pending_requests", "dirty_requests", REQUESTS_PER_UNIT):
+            return None
+        models = work.of_unit(Unit.REQUEST)
+        hours = load_runner_query("hours_of_requests")
+        work.mark("pending_hours", hours)
+        for model in models:
+            work.run(model)
+        work.mark("pending_hours", hours)
+        n_requests = work.count("fct_requests")
+        work.replace(models, "pending_requests", "dirty_requests")
+        work.clear_scratch()
+        self._changed |= {model.name for model in models}
+        return n_requests
 
     def _recompute_hours(self) -> int:
         """Compute one unit of pending hours."""

@@ -99,15 +99,20 @@ class Workspace:
         self.set_scratch(
             dirty, f"select distinct {key} from store.{pending} order by {key} limit {limit}"
         )
-        [(n_keys,)] = self.con.sql(f"select count(*) from memory.unit.{dirty}").fetchall()
-        return int(n_keys)
+        return self.count(dirty)
 
-    def append(self, model: Model) -> None:
+    def count(self, scratch: str) -> int:
+        """How many rows a scratch table has."""
+        [(n_rows,)] = self.con.sql(f"select count(*) from memory.unit.{scratch}").fetchall()
+        return int(n_rows)
+
+    def append(self, model: Model, into: str | None = None) -> None:
         """Insert a segment model's rows; those already there by its key are left as they are."""
+        target = into or model.name
         same = " and ".join(f"old.{c} is not distinct from new.{c}" for c in model.key)
         self.con.execute(
-            f"insert into store.{model.name} by name from memory.unit.{model.name} as new"
-            f" where not exists (from store.{model.name} as old where {same})"
+            f"insert into store.{target} by name from memory.unit.{model.name} as new"
+            f" where not exists (from store.{target} as old where {same})"
         )
 
     def replace(self, models: list[Model], pending: str, dirty: str) -> None:
@@ -125,22 +130,6 @@ class Workspace:
         with self.transaction():
             self.con.execute(f"delete from store.{model.name}")
             self._insert(model)
-
-    def move_traces(self) -> None:
-        """Follow `unit.moved_traces`: a trace's old and new request are both out of date."""
-        for select in ("select old_key", "select new_key"):
-            self.mark(
-                "pending_requests",
-                f"{select} from memory.unit.moved_traces where {select[7:]} is not null",
-            )
-        self.con.execute(
-            "delete from store.request_map"
-            " where trace_id in (select trace_id from memory.unit.moved_traces)"
-        )
-        self.con.execute(
-            "insert into store.request_map"
-            " select trace_id, new_key, root_started_unix_ns from memory.unit.moved_traces"
-        )
 
     def advance_watermark(self) -> None:
         """Note how far the record reaches now."""

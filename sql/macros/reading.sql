@@ -1,11 +1,17 @@
 -- How a raw value is read: what can't be right is unknown, never 0.
 
-create or replace macro known_count(x) as case when x >= 0 then x end;
+-- The bounds are far beyond anything real, and near enough that no sum of them overflows.
+create or replace macro known_count(x) as case when x between 0 and 1000000000000 then x end;
 
 create or replace macro known_counts(xs) as
 case when len(list_filter(xs, lambda x: x is null or x < 0)) = 0 then xs end;
 
-create or replace macro known_amount(x) as case when isfinite(x) and x >= 0 then x end;
+create or replace macro known_amount(x) as
+case when isfinite(x) and x between 0 and 1e9 then x end;
+
+-- 2000-01-01 to 2100-01-01: outside of it a clock was never set, or a number is no time.
+create or replace macro is_known_time(unix_ns) as
+coalesce(unix_ns between 946684800000000000 and 4102444800000000000, false);
 
 create or replace macro seconds_between(from_ns, to_ns) as (to_ns - from_ns) / 1e9;
 

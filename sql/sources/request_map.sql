@@ -1,9 +1,8 @@
--- Which request a trace belongs to; the runner keeps it from int_trace_keys.
--- Grain: one row per trace. request_key is tenant/request once a root span has arrived, before
--- that trace/<trace id>. root_started_unix_ns: when the root that decided it started, NULL before.
+-- Which requests a trace may hold; the runner adds what int_trace_keys says, and takes none away.
+-- Grain: one row per (trace, request key). A pair that later turns out wrong (the key of a proxy
+-- behind another one, a trace's own key once roots have come) computes to no rows.
 -- unit: source
 select
     null::varchar as trace_id,
-    null::varchar as request_key,
-    null::bigint as root_started_unix_ns
+    null::varchar as request_key
 where false

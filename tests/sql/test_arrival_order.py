@@ -38,6 +38,9 @@ def test_one_build_of_everything_says_what_happened(tmp_path: Path) -> None:
         orphans = con.sql("select n_attempts from data_quality where flag = 'orphan_trace'")
         n_orphans = orphans.fetchall()
     assert verdicts == [
+        ("call-a", 1, None),  # an agent's three calls in one trace
+        ("call-b", 1, None),
+        ("call-c", 1, None),
         ("hedged", 2, None),
         ("killed", 1, "failed"),
         ("outer", 1, None),  # a gateway before a gateway, each with an id of its own
@@ -74,7 +77,7 @@ def test_no_row_depends_on_how_it_arrived(tmp_path: Path, seed: int) -> None:
 
 
 def _record() -> list[Row]:
-    """Eight traces' worth of what can happen, across an hour's border, and a sign of life later."""
+    """Nine traces' worth of what can happen, across an hour's border, and a sign of life later."""
     return [
         *_attempt(1, "plain", 0),
         *_attempt(2, "hedged", 9_700, attempt=1),
@@ -88,6 +91,9 @@ def _record() -> list[Row]:
         | {"kind": 2, "operation_name": "chat", "request_model": "m", "request_id": "outer"}
         | {"attempt": 1, "tenant_id": "acme", "is_stream": True, "outcome": "completed"}
         | {"finish_reasons": ["stop"], "chunk_gaps_us": [115_500, 90_000, 300_000]},
+        *_attempt(9, "call-a", 60_000),
+        *_in_trace(9, _attempt(10, "call-b", 61_000, tenant_id="globex")),
+        *_in_trace(9, _attempt(11, "call-c", 62_000)),
         {"signal": "metric", "received_unix_ns": START_NS + 200_000 * MS},
     ]
 
@@ -113,6 +119,11 @@ def _attempt(trace: int, request: str, at_ms: int, **root: object) -> list[Row]:
         | {"kv_bytes": 4096, "device_seconds": 0.001},
         _span(trace, 4, "decode", at_ms + 110, at_ms + 495) | decode | {"device_seconds": 0.2},
     ]
+
+
+def _in_trace(trace: int, rows: list[Row]) -> list[Row]:
+    """The same spans in another trace, as an agent's second call is."""
+    return [row | {"trace_id": _id(trace, 16)} for row in rows]
 
 
 def _span(trace: int, number: int, name: str, start_ms: int, end_ms: int) -> Row:
