@@ -89,8 +89,11 @@ class Builder:
         self.work = Workspace(config.store / "build.duckdb", ledger)
         self._changed = {model.name for model in self.work.models}
         """Relations with other rows than at the last publication; at first nobody knows."""
-        if self.work.is_ledger_new:
-            self._mark_everything()
+        everything = (
+            ("pending_requests", "select distinct request_key from request_map"),
+            ("pending_hours", load_runner_query("hours_of_points")),
+        )
+        self.work.accept_ledger(everything)
 
     def __enter__(self) -> Self:
         return self
@@ -111,7 +114,7 @@ class Builder:
         while n_keys := self._recompute_hours():
             n_hours += n_keys
         warehouse = self.config.store / "warehouse.duckdb"
-        is_published = bool(n_segments or n_requests or n_hours) or not warehouse.exists()
+        is_published = bool(self._changed)
         if is_published:
             self._recompute_small_marts()
             publish(self.work, warehouse)
@@ -179,8 +182,3 @@ class Builder:
             self.work.replace_whole(model)
             self._changed.add(model.name)
         self.work.clear_scratch()
-
-    def _mark_everything(self) -> None:
-        """Prices or promises changed: every request and hour is out of date."""
-        self.work.mark("pending_requests", "select distinct request_key from request_map")
-        self.work.mark("pending_hours", load_runner_query("hours_of_points"))

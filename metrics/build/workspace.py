@@ -7,7 +7,7 @@ model that runs for a unit of data reads the unit's rows where there are any.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,8 +49,11 @@ class Workspace:
             self._start_over(path)
         for name, columns in (_BOOKKEEPING | PENDING).items():
             self.con.execute(f"create table if not exists store.main.{name} ({columns})")
-        changed = [self._set_ledger(*entry) for entry in ledger.items()]
-        self.is_ledger_new = any(changed)
+        self._new_ledger = {
+            name: digest
+            for name, frame in ledger.items()
+            if (digest := self._lay_ledger(name, frame)) is not None
+        }
         self._create_model_tables()
 
     def close(self) -> None:
@@ -71,6 +74,18 @@ class Workspace:
             self.con.execute("rollback")
             raise
         self.con.execute("commit")
+
+    def accept_ledger(self, marks: Iterable[tuple[str, str]]) -> None:
+        """Prices or promises that are new put everything out of date, and are new no longer."""
+        if not self._new_ledger:
+            return
+        with self.transaction():
+            for pending, select in marks:
+                self.mark(pending, select)
+            for name, digest in self._new_ledger.items():
+                self.con.execute("delete from store.ledger_digests where name = ?", [name])
+                self.con.execute("insert into store.ledger_digests values (?, ?)", [name, digest])
+        self._new_ledger.clear()
 
     def run(self, model: Model) -> None:
         """Compute a model's rows into `unit`."""
@@ -169,25 +184,19 @@ class Workspace:
     def _insert(self, model: Model) -> None:
         self.con.execute(f"insert into store.{model.name} by name from memory.unit.{model.name}")
 
-    def _set_ledger(self, name: str, frame: pl.DataFrame) -> bool:
-        """Store a ledger table; True when its content is not what the last build used."""
+    def _lay_ledger(self, name: str, frame: pl.DataFrame) -> str | None:
+        """Lay a ledger table; its digest when that isn't what the last build accepted."""
         content = f"{frame.schema}{frame.write_ndjson()}"
         digest = hashlib.sha256(content.encode()).hexdigest()
         known = self.con.execute(
             "select digest from store.ledger_digests where name = $name", {"name": name}
         ).fetchall()
         if known == [(digest,)]:
-            return False
+            return None
         self.con.register("incoming_frame", frame)
-        with self.transaction():
-            self.con.execute(f"create or replace table store.{name} as from incoming_frame")
-            self.con.execute("delete from store.ledger_digests where name = $name", {"name": name})
-            self.con.execute(
-                "insert into store.ledger_digests values ($name, $digest)",
-                {"name": name, "digest": digest},
-            )
+        self.con.execute(f"create or replace table store.{name} as from incoming_frame")
         self.con.unregister("incoming_frame")
-        return True
+        return digest
 
     def _attach(self, path: Path | None) -> None:
         target = ":memory:" if path is None else str(path)

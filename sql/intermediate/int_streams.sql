@@ -46,7 +46,7 @@ resolved as (
         *,
         case
             when len(said_chunk_tokens) = n_chunks then said_chunk_tokens
-            when n_chunks = 1 and said_output_tokens is not null
+            when n_chunks = 1 and said_output_tokens <= 2147483647
                 then [said_output_tokens::integer]
             when n_chunks = said_output_tokens
                 then list_transform(chunk_gaps_us, lambda gap: 1::integer)

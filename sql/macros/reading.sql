@@ -9,9 +9,18 @@ case when len(list_filter(xs, lambda x: x is null or x < 0)) = 0 then xs end;
 create or replace macro known_amount(x) as
 case when isfinite(x) and x between 0 and 1e9 then x end;
 
--- 2000-01-01 to 2100-01-01: outside of it a clock was never set, or a number is no time.
-create or replace macro is_known_time(unix_ns) as
-coalesce(unix_ns between 946684800000000000 and 4102444800000000000, false);
+-- A time that can be: since 2000, and not more than a day past its receipt (clocks are skewed, not
+-- that much). Anything else is a clock that was never set, or a number that is no time.
+create or replace macro known_time(unix_ns, received_unix_ns) as
+case
+    when
+        unix_ns >= 946684800000000000
+        and unix_ns <= coalesce(received_unix_ns, 4102444800000000000) + 86400000000000
+        then unix_ns
+end;
+
+-- The longest an attempt or a part of it can last.
+create or replace macro longest_span_ns() as 604800000000000::bigint;
 
 create or replace macro seconds_between(from_ns, to_ns) as (to_ns - from_ns) / 1e9;
 

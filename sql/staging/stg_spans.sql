@@ -5,7 +5,13 @@
 -- unit: segment
 -- key: trace_id, span_id
 with spans as (
-    select *
+    select
+        *,
+        known_time(start_unix_ns, received_unix_ns) as started_unix_ns,
+        case
+            when end_unix_ns - start_unix_ns <= longest_span_ns()
+                then known_time(end_unix_ns, received_unix_ns)
+        end as said_ended_unix_ns
     from segments
     where signal = 'span' and trace_id is not null and span_id is not null
 )
@@ -27,9 +33,9 @@ select
     end as kind,
     case status_code when 1 then 'ok' when 2 then 'error' else 'unset' end as status,
     status_message,
-    start_unix_ns as started_unix_ns,
+    started_unix_ns,
     case
-        when end_unix_ns is not null then greatest(start_unix_ns, end_unix_ns)
+        when said_ended_unix_ns is not null then greatest(started_unix_ns, said_ended_unix_ns)
     end as ended_unix_ns,
     is_attempt_root(
         case kind when 2 then 'server' when 3 then 'client' end, operation_name, request_id
@@ -57,7 +63,7 @@ select
     case when attempt >= 1 then attempt end as attempt,
     slo_class,
     outcome,
-    case when intended_start_unix_ns > 0 then intended_start_unix_ns end as intended_start_unix_ns,
+    known_time(intended_start_unix_ns, received_unix_ns) as intended_start_unix_ns,
     known_count(first_message_us) as first_message_us,
     chunk_gaps_us,
     chunk_tokens,
@@ -85,6 +91,12 @@ select
     kv_outcome,
     kept_flags([
         case when end_unix_ns < start_unix_ns then 'negative_duration' end,
+        case
+            when
+                (start_unix_ns is not null and started_unix_ns is null)
+                or (end_unix_ns is not null and said_ended_unix_ns is null)
+                then 'impossible_time'
+        end,
         case when dropped_attributes > 0 then 'dropped_attributes' end,
         case when dropped_events > 0 then 'dropped_events' end,
         case

@@ -1,5 +1,6 @@
 """The builder as a process among processes: empty stores, two builders, kills, new prices."""
 
+import math
 import shutil
 import subprocess
 import sys
@@ -42,9 +43,22 @@ def test_an_empty_store_publishes_every_relation_empty(tmp_path: Path) -> None:
 
 def test_a_build_with_nothing_new_publishes_nothing(tmp_path: Path) -> None:
     _write(tmp_path, 0, _second(0))
-    assert build_once(BuildConfig(store=tmp_path)).n_requests == 1
-    report = build_once(BuildConfig(store=tmp_path))
+    with Builder(BuildConfig(store=tmp_path)) as builder:
+        assert builder.build().n_requests == 1
+        report = builder.build()
     assert (report.n_segments, report.is_published) == (0, False)
+
+
+def test_what_was_built_but_not_published_is_published_next(tmp_path: Path) -> None:
+    """As after a kill between the last commit and the rename."""
+    _write(tmp_path, 0, _second(0))
+    build_once(BuildConfig(store=tmp_path))
+    older = (tmp_path / "warehouse.duckdb").read_bytes()
+    _write(tmp_path, 1, _second(1))
+    build_once(BuildConfig(store=tmp_path))
+    (tmp_path / "warehouse.duckdb").write_bytes(older)
+    build_once(BuildConfig(store=tmp_path))
+    assert Warehouse(tmp_path).sql("select count(*) from requests").item() == 2
 
 
 def test_an_open_reader_sees_the_next_publication(tmp_path: Path) -> None:
@@ -138,6 +152,43 @@ def test_a_segment_that_cannot_be_read_costs_the_others_nothing(tmp_path: Path) 
     assert (aside / torn.name).read_bytes() == b"PAR1 no more of it"
     assert "reason" in (aside / f"{torn.name}.json").read_text()
     assert build_once(BuildConfig(store=tmp_path)).n_quarantined == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "poison"),
+    [
+        (0, {"start_unix_ns": 1}),
+        (0, {"end_unix_ns": START_NS + 400 * 86_400 * SECOND_NS}),
+        (0, {"end_unix_ns": 2**63 - 1}),
+        (0, {"output_tokens": 2**63 - 1, "input_tokens": 2**63 - 1}),
+        (0, {"output_tokens": 3_000_000_000, "chunk_gaps_us": [5], "chunk_tokens": None}),
+        (0, {"time_to_first_chunk_s": 1e12, "intended_start_unix_ns": 1}),
+        (1, {"device_seconds": 1e300, "cpu_seconds": math.inf}),
+        (1, {"first_token_us": 2**63 - 1, "kv_bytes": 2**63 - 1}),
+        (1, {"end_unix_ns": START_NS + 400 * 86_400 * SECOND_NS}),
+        (2, {"metric_name": "tokenmill.kv.cached_bytes", "point_value": math.nan}),
+        (2, {"metric_name": "tokenmill.kv.cached_bytes", "point_value": -1e15}),
+        (2, {"metric_name": "tokenmill.kv.cached_bytes", "point_value": 1e300}),
+        (2, {"report_interval_s": 1e300}),
+        (2, {"n_accelerators": 2**63 - 1}),
+        (2, {"point_unix_ns": 2**63 - 1}),
+    ],
+    ids=str,
+)
+def test_impossible_values_cost_nobody_else_anything(tmp_path: Path, row: int, poison: Row) -> None:
+    rows = _second(0)
+    rows[row] = rows[row] | poison
+    _write(tmp_path, 0, [*rows, *_second(1), *_second(2)])
+    build_once(BuildConfig(store=tmp_path))
+    warehouse = Warehouse(tmp_path)
+    kept = warehouse.sql(
+        "select request_id, is_accepted, output_tokens from requests"
+        " where request_id != 'r0' order by request_id"
+    )
+    assert kept.rows() == [("r1", True, 3), ("r2", True, 3)]
+    hours = warehouse.report("hour_identity")
+    assert hours.height <= 2
+    assert (hours["difference_usd"] == 0).all()
 
 
 def test_small_segments_are_laid_together_and_say_the_same(tmp_path: Path) -> None:
