@@ -56,7 +56,14 @@ def stack_up(
         from serving_probe.stack.fleet import run_stack
 
     require_free([Wanted("stack's API", chosen.port, "--port", chosen.host)])
-    run_stack(chosen, TelemetryConfig(endpoint=otlp), ready_file)
+    run_stack(
+        chosen,
+        TelemetryConfig(endpoint=otlp),
+        ready_file,
+        on_ready=lambda url: typer.echo(
+            f"{chosen.model} serves on {url}/v1, telemetry goes to {otlp}; Ctrl-C stops it."
+        ),
+    )
 
 
 def add_to(cli: typer.Typer) -> None:

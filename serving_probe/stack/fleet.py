@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Final, Self
@@ -181,6 +181,7 @@ class Fleet:
                         worker.terminate()
                 else:
                     router.tell(child.name)
+                    sweep(f"{self.shm_prefix}-{child.name}-")
             elif child.may_restart(now_s):
                 self._start_child(child)
 
@@ -227,11 +228,15 @@ class Fleet:
 
 
 def run_stack(
-    topology: Topology, telemetry: TelemetryConfig, ready_file: Path | None = None
+    topology: Topology,
+    telemetry: TelemetryConfig,
+    ready_file: Path | None = None,
+    on_ready: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Run the stack until SIGTERM or SIGINT; call it in the main thread.
 
-    When the API is up, `ready_file` is written: JSON with `url` and `pid`. Raises `FleetError`.
+    When the API is up, `on_ready` is called with its URL, and `ready_file` is written: JSON with
+    `url` and `pid`. Raises `FleetError`.
     """
     stopped = threading.Event()
 
@@ -244,6 +249,8 @@ def run_stack(
             while not fleet.is_healthy() and not stopped.wait(_LOOK_EVERY_S):
                 if fleet.fault is not None:
                     raise FleetError(fleet.fault)
+            if not stopped.is_set():
+                on_ready(fleet.url)
             if ready_file is not None and not stopped.is_set():
                 draft = ready_file.with_name(f"{ready_file.name}.tmp")
                 draft.write_text(json.dumps({"url": fleet.url, "pid": os.getpid()}))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from serving_probe.contract import Outcome
-from serving_probe.stack.core import KvExport, Sampling
+from serving_probe.stack.core import Hello, KvExport, Sampling
 
 
 class Phase(Enum):
@@ -38,6 +38,14 @@ class Interrupted:
     http_status: int
 
 
+@dataclass(frozen=True, slots=True)
+class LostDecode:
+    """A decode that a dead worker took its own account of with it."""
+
+    worker: Hello
+    since_unix_ns: int
+
+
 @dataclass(slots=True)
 class Flight:
     """One attempt in flight; a unified worker counts as its prefill worker."""
@@ -51,12 +59,14 @@ class Flight:
     prefill_worker: str | None = None
     decode_worker: str | None = None
     dispatched_s: float = 0.0
+    sent_unix_ns: int = 0  # to the worker that has it now
     queued_tokens: int = 0  # counted in its prefill worker's queue
     reused_tokens: int | None = None  # unknown until a worker said so
     first_token: int | None = None
     export: KvExport | None = None  # set while the lease is out
     offered_s: float = 0.0  # monotonic; the lease's remaining time counts from here
     is_waiting: bool = True  # no worker is producing tokens for it yet
+    lost: LostDecode | None = None
     events: asyncio.Queue[Progress | Interrupted] = field(default_factory=asyncio.Queue)
 
     def interrupt(

@@ -5,18 +5,19 @@ Knows text, the API's shapes and the router's `submit`; of workers it knows noth
 
 import asyncio
 import secrets
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from serving_probe.contract import Gen, Outcome
-from serving_probe.emit import Telemetry
+from serving_probe.contract import Gen, Leg, Outcome, Span
+from serving_probe.emit import Telemetry, context_from
 from serving_probe.stack.core import BLOCK_TOKENS, Sampling
 from serving_probe.stack.errors import RequestError
 from serving_probe.stack.exchange import ClientGoneError, Exchange
-from serving_probe.stack.flight import Flight, Interrupted
+from serving_probe.stack.flight import Flight, Interrupted, LostDecode
 from serving_probe.stack.model.tokenizer import Tokenizer
 from serving_probe.stack.openai_schema import (
     DONE,
@@ -262,10 +263,29 @@ class Generation:
             self._gateway.router.abort(self._flight)
             if self._flight.reused_tokens is not None:
                 attrs[Gen.CACHE_READ_TOKENS] = self._flight.reused_tokens
+            if self._flight.lost is not None:
+                self._speak_for(self._flight.lost)
         if self._text is not None:
             attrs[Gen.OUTPUT_TOKENS] = self._text.n_tokens
         self._open_span()
         self._exchange.end_span(outcome, error_type)
+
+    def _speak_for(self, lost: LostDecode) -> None:
+        """Emit the decode span that a dead worker can't: where it ran and how long."""
+        worker = lost.worker
+        self._gateway.telemetry.child(
+            Span.DECODE,
+            context_from(self._traceparent),
+            lost.since_unix_ns,
+            time.time_ns(),
+            {
+                Leg.WORKER_ID: worker.worker_id,
+                Leg.WORKER_ROLE: worker.role,
+                Leg.WORKER_TYPE: worker.worker_type,
+                Leg.WORKER_POOL: worker.pool,
+                Gen.ERROR_TYPE: "worker_died",
+            },
+        )
 
 
 async def _pieces(flight: Flight, text: TextStream) -> AsyncIterator[tuple[Piece, str | None]]:

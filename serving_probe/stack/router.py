@@ -33,7 +33,7 @@ from serving_probe.stack.core import (
     encode,
 )
 from serving_probe.stack.errors import RequestError
-from serving_probe.stack.flight import Flight, Phase, Progress
+from serving_probe.stack.flight import Flight, LostDecode, Phase, Progress
 from serving_probe.stack.members import Member, Members
 from serving_probe.stack.placement import Placement, RoutingConfig
 
@@ -119,8 +119,13 @@ class Router:
         self._parked.pop(worker_id, None)
         member = self.members.drop(worker_id)
         self._placement.index.forget(worker_id)
-        if member is not None:
-            self._fail_all_on(member, f"Worker {worker_id} died while it served this request.")
+        if member is None:
+            return
+        for attempt_id in member.flights:
+            flight = self._flights.get(attempt_id)
+            if flight is not None and not flight.is_waiting:
+                flight.lost = LostDecode(member.hello, flight.sent_unix_ns)
+        self._fail_all_on(member, f"Worker {worker_id} died while it served this request.")
 
     def _silenced(self, member: Member) -> None:
         """The worker has hung, or is stopped: should it wake, it may come back as it is."""
@@ -252,6 +257,7 @@ class Router:
         flight.prefill_worker = member.worker_id
         flight.queued_tokens = len(flight.token_ids) - cached_tokens
         flight.dispatched_s = time.monotonic()
+        flight.sent_unix_ns = time.time_ns()
         member.flights.add(flight.attempt_id)
         member.queued_tokens += flight.queued_tokens
         self._send(
@@ -262,7 +268,7 @@ class Router:
                 token_ids=flight.token_ids,
                 cache_scope=flight.cache_scope,
                 sampling=flight.sampling,
-                dispatched_unix_ns=time.time_ns(),
+                dispatched_unix_ns=flight.sent_unix_ns,
             ),
         )
 
@@ -275,6 +281,7 @@ class Router:
         assert flight.first_token is not None, "a prefilled flight has token 1"
         flight.phase = Phase.DECODE
         flight.decode_worker = member.worker_id
+        flight.sent_unix_ns = time.time_ns()
         held_s = time.monotonic() - flight.offered_s
         member.flights.add(flight.attempt_id)
         self._send(
@@ -288,7 +295,7 @@ class Router:
                 export=msgspec.structs.replace(
                     flight.export, ttl_s=max(0.0, flight.export.ttl_s - held_s)
                 ),
-                dispatched_unix_ns=time.time_ns(),
+                dispatched_unix_ns=flight.sent_unix_ns,
             ),
         )
 

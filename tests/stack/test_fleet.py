@@ -155,14 +155,15 @@ def test_killed_decode_worker_ends_every_request_and_comes_back(
     def stream(i: int) -> None:
         with client_of(fleet) as client:
             try:
-                for _ in client.completions.create(
+                chunks = client.completions.create(
                     model="tiny",
                     prompt=f"{i} {PROMPT}",
                     max_tokens=3000,
                     stream=True,
                     extra_body={"ignore_eos": True},
                     extra_headers={"X-Request-Id": f"victim-{i}"},
-                ):
+                )
+                for _ in chunks:
                     started[i].set()
             except openai.APIError as error:
                 heard.append(error.message)
@@ -172,6 +173,8 @@ def test_killed_decode_worker_ends_every_request_and_comes_back(
     for thread in threads:
         thread.start()
     assert all(event.wait(30) for event in started)
+    until(lambda: any(span.name == Span.DECODE_WAIT for span in sink.spans()))
+    time.sleep(0.2)
     killed = fleet.pids["decode-0"]
     os.kill(killed, signal.SIGKILL)
     for thread in threads:
@@ -181,6 +184,14 @@ def test_killed_decode_worker_ends_every_request_and_comes_back(
         root = sink.root_of(f"victim-{i}")
         assert root.attributes[Root.OUTCOME] == "failed"
         assert root.attributes[Gen.ERROR_TYPE] == "worker_died"
+    # The pool holds one of them at a time. What the dead worker can't say of it, the router says:
+    # where it ran and how long, nothing of its work.
+    victims = {sink.root_of(f"victim-{i}").span_id for i in range(8)}
+    lost = [s for s in sink.spans() if s.parent_id in victims and s.name == Span.DECODE]
+    assert len(lost) == 1
+    assert lost[0].attributes[Leg.WORKER_ID] == "decode-0"
+    assert Leg.DEVICE_SECONDS not in lost[0].attributes
+    assert lost[0].end_ns > lost[0].start_ns
     until(lambda: fleet.pids.get("decode-0", killed) != killed)
     fleet.wait_ready(60)
     with client_of(fleet) as client:
