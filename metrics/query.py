@@ -92,6 +92,7 @@ class Warehouse:
                 fresh.execute(_SEARCH_PATH)
                 for macro in _report_macros():
                     fresh.execute(macro)
+                fresh.execute("set enable_external_access = false")  # a reader writes no files
             except duckdb.Error as error:
                 fresh.close()
                 raise QueryFailedError(f"cannot read {self.path}: {error}") from error

@@ -5,6 +5,7 @@ are dropped and counted, and serving goes on. This module knows the contract's s
 of who measures.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -47,11 +48,44 @@ class TelemetryConfig(BaseModel):
     timeout_s: Annotated[float, Field(gt=0, le=60)] = 5.0
 
 
+class _OneAMinute(logging.Filter):
+    """One line a minute for all the exporters' failed tries; other records pass as they are."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__()
+        self._endpoint = endpoint
+        self._silent_until_s = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "export" not in record.name:
+            return True
+        now_s = time.monotonic()
+        if now_s < self._silent_until_s:
+            return False
+        self._silent_until_s = now_s + 60.0
+        record.msg, record.args = (
+            "telemetry isn't received at %s; serving goes on",
+            (self._endpoint,),
+        )
+        record.exc_info = None
+        return True
+
+
+def _quieten(endpoint: str) -> None:
+    """The SDK's exporters log each failed try; one line a minute says as much."""
+    logger = logging.getLogger("opentelemetry")
+    logger.propagate = False
+    handler = logging.StreamHandler()
+    handler.addFilter(_OneAMinute(endpoint))
+    logger.handlers = [handler]
+
+
 class Telemetry:
     """One process's tracer and meter; `close` flushes what is queued."""
 
     def __init__(self, config: TelemetryConfig, resource: Attributes) -> None:
         self.config = config
+        _quieten(config.endpoint)
         described = Resource.create(resource)
         base = config.endpoint.rstrip("/")
         # Whatever a caller's traceparent says: these spans are the measurement, and an attempt that

@@ -58,8 +58,9 @@ def demo(
       tokenmill demo
       tokenmill demo --seconds 60 --headless --model tiny
     """
-    require("demo", "analytics", "duckdb", "streamlit", "ptars")
-    require("demo", "stack", "torch", "zmq", "safetensors")
+    require(
+        "demo", "analytics,stack", "duckdb", "streamlit", "ptars", "torch", "zmq", "safetensors"
+    )
     if headless and seconds is None:
         raise UsageError("--headless needs --seconds: say how long the load lasts.")
     chosen = read_topology(topology, model, port)

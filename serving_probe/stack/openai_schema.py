@@ -143,6 +143,8 @@ def read_request(body: bytes, kind: type[Request]) -> Request:
         data = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
         raise RequestError(f"The body must be JSON: {error}.") from error
+    except RecursionError as error:
+        raise RequestError("The body is nested too deeply to be a request.") from error
     if not isinstance(data, dict):
         raise RequestError("The body must be a JSON object.")
     try:

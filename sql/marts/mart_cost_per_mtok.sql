@@ -107,9 +107,11 @@ shapes as (
         )
 ),
 
+-- A worker that nobody priced may have borne part of any model's and class's cost.
 billed as (
     select
         *,
+        max(n_unpriced) over (partition by grain, window_start) as n_unpriced_anywhere,
         case
             when is_all_models and is_all_classes then line_nano
             when allocated_nano > 0 or n_unpriced + n_unplaced = 0 then allocated_nano
@@ -142,13 +144,13 @@ select
         when coalesce(billed.accepted_output_tokens, 0) = 0 then 'no_accepted_tokens_counted'
     end as null_reason,
     case
-        when billed.n_unpriced > 0 then 'worker_without_price'
+        when billed.n_unpriced_anywhere > 0 then 'worker_without_price'
         when billed.n_unplaced > 0 then 'leg_without_worker_or_pool'
         when billed.n_unknown > 0 then 'verdict_unknown'
         when billed.n_accepted_uncounted > 0 then 'output_tokens_unknown'
     end as incomplete_reason,
-    billed.n_unpriced + billed.n_unplaced + billed.n_unknown + billed.n_accepted_uncounted = 0
-        as is_complete,
+    billed.n_unpriced_anywhere + billed.n_unplaced + billed.n_unknown + billed.n_accepted_uncounted
+    = 0 as is_complete,
     billed.is_final,
     billed.n_requests::bigint as n_requests,
     billed.n_accepted::bigint as n_accepted,
