@@ -19,9 +19,10 @@ DEFAULT_WORKLOAD = "demo"
 
 
 def replay(
-    source: Annotated[str, typer.Argument(help="Workload name, or a trace file.")] = (
-        DEFAULT_WORKLOAD
-    ),
+    source: Annotated[
+        str,
+        typer.Argument(help="Workload name, or a trace file: Azure CSV or Mooncake JSON lines."),
+    ] = (DEFAULT_WORKLOAD),
     url: Annotated[str, typer.Option(help="Base URL of the server.")] = "http://127.0.0.1:8100",
     model: Annotated[
         str | None, typer.Option(help="Model to ask for; else the server's first.")

@@ -5,6 +5,7 @@ from typing import Any
 import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app import charts
 from app.filters import Filters
@@ -23,6 +24,12 @@ def chart(title: str, help_: str, figure: go.Figure | None, alt: str) -> None:
             st.caption("No data in this window.")
         else:
             st.plotly_chart(figure, key=title, config=CHART_CONFIG, alt=alt)
+
+
+def side_by_side() -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Two places for cards, one under the other where the window is narrow."""
+    with st.grid(2, min_column_width=430):
+        return st.container(), st.container()
 
 
 def freshness(instant: Instant) -> None:
@@ -109,13 +116,14 @@ def _state(row: dict[str, Any]) -> str:
 
 def money(instant: Instant) -> None:
     """Where the bill goes, and which promises were kept."""
-    left, right = st.columns(2)
+    left, right = side_by_side()
     with left:
         steps = rows("overview_waterfall", instant, FILTERS.window(instant))
         chart(
             "Where the bill goes",
-            "The fleet's whole bill over the same hours, by what each dollar bought. Model, class"
-            " and tenant filters don't apply.",
+            "The fleet's whole bill over the same hours, by what each dollar bought: useful work,"
+            " work whose request missed its SLO (slo) or failed, requests still in flight, idle"
+            " workers, lines that all share. Model, class and tenant filters don't apply.",
             charts.waterfall(steps),
             "Waterfall of the bill in US dollars by step",
         )
@@ -130,7 +138,10 @@ def money(instant: Instant) -> None:
         reasons = rows("overview_reject_reasons", instant, FILTERS.all(instant))
         chart(
             "Why requests were not accepted",
-            "The first reason that held, for requests that ended in the window.",
+            "The first reason that held, for requests that ended in the window: failed, timed_out,"
+            " rejected, cancelled, unfinished (no finish reason that counts), slo_ttft (first token"
+            " late), slo_tpot and slo_gap (pace), slo_deadline (too many tokens late), slo_e2e,"
+            " quality.",
             charts.reject_reasons(reasons) if reasons.height else None,
             "Number of requests by reject reason",
         )
@@ -138,7 +149,7 @@ def money(instant: Instant) -> None:
 
 def latency(instant: Instant) -> None:
     """Time to first token, taken apart and as a distribution; then the gaps."""
-    left, right = st.columns(2)
+    left, right = side_by_side()
     with left:
         bands = rows("overview_ttft_parts", instant, FILTERS.all(instant))
         chart(
@@ -154,7 +165,7 @@ def latency(instant: Instant) -> None:
         _distribution(
             "Time to first token", bins, quantiles, "n_requests", "time to first token", "requests"
         )
-    left, right = st.columns(2)
+    left, right = side_by_side()
     window = FILTERS.window(instant) | {"model": FILTERS.model}
     bins = rows("overview_token_gaps", instant, window)
     quantiles = rows("overview_gap_quantiles", instant, window)
@@ -202,7 +213,7 @@ def _distribution(
 def traffic(instant: Instant) -> None:
     """Requests and tokens a second, and what the cache saved."""
     frame = rows("overview_throughput", instant, FILTERS.all(instant))
-    left, right = st.columns(2)
+    left, right = side_by_side()
     with left:
         names = {"requests_per_s": "ended", "accepted_requests_per_s": "accepted"}
         chart(

@@ -1,6 +1,5 @@
 """The requests: the newest in a table, and one of them taken apart, phase by phase, gap by gap."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import polars as pl
@@ -14,7 +13,6 @@ from app.reader import Instant, look, rows, shown_errors
 FILTERS: Filters = st.session_state["filters"]
 MAX_ROWS = 2000
 CHART_CONFIG = {"displayModeBar": False}
-TABLE_KEY = "request_table"
 
 
 def in_milliseconds(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
@@ -25,42 +23,43 @@ def in_milliseconds(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
     ).drop(columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The rows of the table as they stand, and what they were asked for with."""
-
-    filters: Filters
-    as_of: datetime
-    found: pl.DataFrame
+# What the table's rows were asked for with, as of when, and the rows. A plain tuple: a class of this
+# script would be another one at every run, and an instance from the last run not its own.
+Listed = tuple[Filters, datetime, pl.DataFrame]
 
 
 def take_selection() -> None:
     """A row was chosen: its key, not its place, goes to the bound field and the URL."""
-    chosen = st.session_state[TABLE_KEY].selection.rows
-    listed: Listed = st.session_state["_listed"]
-    if chosen and chosen[0] < listed.found.height:
-        st.session_state["request"] = listed.found["request_key"][chosen[0]]
+    chosen = st.session_state[table_key()].selection.rows
+    _, _, found = st.session_state["_listed"]
+    if chosen and chosen[0] < found.height:
+        st.session_state["request"] = found["request_key"][chosen[0]]
 
 
 def forget_selection() -> None:
     """Untick the row, so that the newest requests are listed again."""
     st.session_state.pop("_listed", None)
+    st.session_state["_n_tables"] = st.session_state.get("_n_tables", 0) + 1
+
+
+def table_key() -> str:
+    """The table's key; a new table has no tick."""
+    return f"request_table_{st.session_state.get('_n_tables', 0)}"
 
 
 def listed_now(instant: Instant) -> Listed:
     """The newest rows; while one is ticked, the ones it was ticked in: ticks go by place."""
-    last = st.session_state.get("_listed")
-    state = st.session_state.get(TABLE_KEY)
-    if isinstance(last, Listed) and last.filters == FILTERS and state and state.selection.rows:
+    last: Listed | None = st.session_state.get("_listed")
+    state = st.session_state.get(table_key())
+    if last is not None and last[0] == FILTERS and state and state.selection.rows:
         return last
     parameters = FILTERS.all(instant) | {"max_rows": MAX_ROWS}
-    return Listed(FILTERS, instant.as_of, rows("requests_list", instant, parameters))
+    return FILTERS, instant.as_of, rows("requests_list", instant, parameters)
 
 
 def table(instant: Instant) -> None:
     """The newest requests of the window, the newest first."""
-    listed = st.session_state["_listed"] = listed_now(instant)
-    found = listed.found
+    _, as_of, found = st.session_state["_listed"] = listed_now(instant)
     if found.is_empty():
         st.info("No request ended in this window.", icon=":material/search_off:")
         return
@@ -88,7 +87,7 @@ def table(instant: Instant) -> None:
         ),
         hide_index=True,
         height=320,
-        key=TABLE_KEY,
+        key=table_key(),
         on_select=take_selection,
         selection_mode="single-row",
         placeholder=UNKNOWN,
@@ -110,7 +109,9 @@ def table(instant: Instant) -> None:
         },
     )
     newest = f"the newest {MAX_ROWS:,}" if found.height == MAX_ROWS else f"{found.height:,}"
-    st.caption(f"{newest} requests · as of {clock(listed.as_of)} UTC · choose a row to open it")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(f"{newest} requests · as of {clock(as_of)} UTC · choose a row to open it")
+        st.button("Refresh", icon=":material/refresh:", on_click=forget_selection)
 
 
 def detail(instant: Instant, request: str) -> None:
@@ -223,15 +224,13 @@ def tables(attempts: pl.DataFrame, legs: pl.DataFrame) -> None:
 
 with shown_errors():
     now = look()
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        asked = st.text_input(
-            "Request id",
-            key="request",
-            bind="query-params",
-            type="search",
-            placeholder="a request's id, or choose a row",
-        )
-        st.button("Refresh", icon=":material/refresh:", on_click=forget_selection)
+    asked = st.text_input(
+        "Request id",
+        key="request",
+        bind="query-params",
+        type="search",
+        placeholder="a request's id, or choose a row",
+    )
     table(now)
     if asked:
         detail(now, asked)
