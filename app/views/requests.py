@@ -23,8 +23,8 @@ def in_milliseconds(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
     ).drop(columns)
 
 
-# What the rows of the table were asked for with, as of when, and the rows. A plain tuple: a class of
-# this script would be another one at every run, and an instance from the last run not its own.
+# What the rows of the table were asked for with, as of when, and the rows. A plain tuple: a class
+# of this script would be another one at every run, and an instance of the last run not its own.
 Listed = tuple[Filters, datetime, pl.DataFrame]
 
 
