@@ -175,7 +175,7 @@ def without(packages: tuple[str, ...], *arguments: str) -> subprocess.CompletedP
         (("dashboard",), "analytics"),
         (("sql", "select 1"), "analytics"),
         (("up",), "analytics"),
-        (("demo",), "analytics"),
+        (("demo",), "analytics,stack"),
         (("stack", "up"), "stack"),
     ],
 )
