@@ -7,9 +7,10 @@ from app.options import ModelName
 from app.ports import Wanted
 from app.supervise import Service
 
-BACKGROUND_NICE = 10
-"""What builds and shows gives way to the router, and is as nice as the stack's workers: nicer than
-two busy workers on two cores, the builder ran so seldom that a page was ten seconds behind."""
+BUILDER_NICE = 5
+DASHBOARD_NICE = 10
+"""What builds and shows gives way to the router. The builder goes before the stack's workers, which
+are at 10: behind two busy workers on two cores it ran so seldom that a page was seconds late."""
 
 STOP_ORDER = ("replay", "stack", "collector", "builder", "dashboard")
 """Load ends, the stack flushes its spans, the collector makes them durable, the builder ends."""
@@ -58,7 +59,7 @@ class House:
         return Service(
             "builder",
             ("build", "--store", str(self.store), "--watch"),
-            nice=BACKGROUND_NICE,
+            nice=BUILDER_NICE,
             stop_within_s=120.0,
         )
 
@@ -73,7 +74,7 @@ class House:
             "dashboard",
             ("dashboard", "--store", str(self.store), "--dashboard-port", port),
             ready_url=f"http://127.0.0.1:{port}/_stcore/health",
-            nice=BACKGROUND_NICE,
+            nice=DASHBOARD_NICE,
         )
 
     def stack(self, topology: Path, model: ModelName | None, port: int) -> Service:

@@ -43,7 +43,7 @@ class TelemetryConfig(BaseModel):
     endpoint: Annotated[str, Field(description="OTLP/HTTP base URL; /v1/traces is appended")] = (
         "http://127.0.0.1:4318"
     )
-    export_delay_s: Annotated[float, Field(gt=0, le=60)] = 0.5
+    export_delay_s: Annotated[float, Field(gt=0, le=60)] = 0.25
     report_interval_s: Annotated[float, Field(gt=0, le=300)] = 1.0
     timeout_s: Annotated[float, Field(gt=0, le=60)] = 5.0
 
